@@ -1,0 +1,94 @@
+/// @file
+/// `scheduled<Transport>`: the backend that runs schedules through the executor over any transport. Every host backend
+/// of the library's own is one of these.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include <gradweave/assert.hpp>
+#include <gradweave/backend/concept.hpp>
+#include <gradweave/collective/executor.hpp>
+#include <gradweave/collective/select.hpp>
+#include <gradweave/transport/concept.hpp>
+
+namespace gradweave::backend {
+
+/// Zeroed memory on a page boundary.
+class host_arena {
+ public:
+  static constexpr std::size_t alignment = 4096;
+
+  explicit host_arena(std::size_t bytes)
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment))) {
+    if (memory_ == nullptr) {
+      throw std::bad_alloc();
+    }
+    std::fill_n(memory_.get(), bytes, std::byte{0});
+  }
+
+  std::byte* data() const { return memory_.get(); }
+
+ private:
+  struct release {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, release> memory_;
+};
+
+/// What a scheduled backend may be told.
+struct scheduled_options {
+  /// How long a rank waits without any progress before it gives the job up. Longer than the longest pause that one rank
+  /// makes and others do not: an evaluation, a checkpoint.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+
+  friend bool operator==(const scheduled_options&, const scheduled_options&) = default;
+};
+
+template <byte_transport Transport>
+class scheduled {
+ public:
+  static constexpr memory_space space = memory_space::host;
+  static constexpr execution_model execution = execution_model::host;
+  static constexpr collective_set capabilities = scheduled_collectives;
+
+  /// `name` must outlive the backend; it is what the report calls it.
+  scheduled(const char* name, Transport transport, scheduled_options options = {})
+      : name_(name), options_(options), executor_(std::move(transport), options.timeout) {
+    require(options.timeout.count() > 0, "backend: the timeout must be positive");
+  }
+
+  int rank() const { return executor_.transport().rank(); }
+  int size() const { return executor_.transport().size(); }
+
+  host_arena allocate_arena(std::size_t bytes) { return host_arena(bytes); }
+
+  void start(const collective_request& request) {
+    executor_.start(request, selector_.select({rank(), size()}, request));
+  }
+  bool poll() { return executor_.poll(); }
+  void wait() { executor_.wait(); }
+
+  failure abort(failure cause) { return executor_.transport().abort(std::move(cause)); }
+
+  std::uint64_t payload_bytes_sent() const { return executor_.transport().payload_bytes_sent(); }
+
+  void describe(description& sink) const {
+    sink.add("name", name_);
+    sink.add("size", size());
+    sink.add("timeout_ms", options_.timeout.count());
+  }
+
+ private:
+  const char* name_;
+  scheduled_options options_;
+  schedule_selector selector_;
+  executor<Transport> executor_;
+};
+
+}  // namespace gradweave::backend

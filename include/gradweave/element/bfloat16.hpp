@@ -1,0 +1,37 @@
+/// @file
+/// bfloat16 as a storage type: the upper half of a binary32, so 1 sign, 8 exponent and 7 fraction bits. Arithmetic
+/// happens in float. convert.hpp has the conversions over spans.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace gradweave {
+
+/// A bfloat16 number, by its encoding. `==` compares encodings: -0 differs from +0, and a NaN equals itself.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  friend constexpr bool operator==(bfloat16, bfloat16) = default;
+};
+
+/// The nearest bfloat16, ties to even; beyond the largest finite value that is infinity. Subnormals are exact. Every NaN
+/// becomes the one quiet NaN 0x7fc0, its sign dropped, so that ranks agree on its bits.
+constexpr bfloat16 to_bfloat16(float value) noexcept {
+  // All on integers: flush-to-zero modes, rounding modes and -ffast-math cannot reach it. Without branches, and with a
+  // signed comparison, which vector units have and the unsigned one they lack.
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t odd = (bits >> 16) & 1u;
+  const std::uint32_t rounded = (bits + 0x7fffu + odd) >> 16;  // a carry into the exponent is the next binade, or infinity
+  const bool nan = static_cast<std::int32_t>(bits & 0x7fff'ffffu) > 0x7f80'0000;
+  return {static_cast<std::uint16_t>(nan ? 0x7fc0u : rounded)};
+}
+
+/// Exact. Every NaN becomes 0x7fc00000.
+constexpr float to_float32(bfloat16 value) noexcept {
+  const std::uint32_t bits = std::uint32_t{value.bits} << 16;
+  const bool nan = static_cast<std::int32_t>(bits & 0x7fff'ffffu) > 0x7f80'0000;
+  return std::bit_cast<float>(nan ? 0x7fc0'0000u : bits);
+}
+
+}  // namespace gradweave

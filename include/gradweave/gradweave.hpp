@@ -1,0 +1,56 @@
+/// @file
+/// The umbrella: everything that needs no third-party package, and `synchronize` with its defaults. A backend that needs
+/// an SDK is another include.
+#pragma once
+
+#include <concepts>
+#include <exception>
+#include <utility>
+
+#include <gradweave/backend/concept.hpp>
+#include <gradweave/backend/loopback.hpp>
+#include <gradweave/bucketing/fixed_bytes.hpp>
+#include <gradweave/bucketing/per_tensor.hpp>
+#include <gradweave/bucketing/ready_order.hpp>
+#include <gradweave/compression/all_reduce.hpp>
+#include <gradweave/compression/coded.hpp>
+#include <gradweave/compression/half.hpp>
+#include <gradweave/compression/none.hpp>
+#include <gradweave/error.hpp>
+#include <gradweave/manifest.hpp>
+#include <gradweave/one_of.hpp>
+#include <gradweave/overlap/blocking.hpp>
+#include <gradweave/overlap/progress_thread.hpp>
+#include <gradweave/synchronizer.hpp>
+#include <gradweave/version.hpp>
+
+namespace gradweave {
+
+/// Seals `gradients` over `backend`. Policies come in any order and are told apart by the concept that they model; what
+/// is not given is a default: bucketing::ready_order, compression::none, overlap::progress_thread. Environment variables
+/// that a policy listens to replace its options. Throws sync_error on every rank where ranks disagree, and
+/// contract_violation on a malformed variable; the other ranks are told.
+template <host_backend Backend, class... Policies>
+  requires((detail::any_policy<Policies> && ...))
+[[nodiscard]] auto synchronize(manifest gradients, Backend backend, Policies... policies) {
+  static_assert(detail::count_policies<detail::is_bucketing, Policies...> <= 1, "synchronize: two bucketing policies");
+  static_assert(detail::count_policies<detail::is_compression, Policies...> <= 1,
+                "synchronize: two compression policies; to choose at run time use one_of");
+  static_assert(detail::count_policies<detail::is_overlap, Policies...> <= 1, "synchronize: two overlap policies");
+  auto bucketing = detail::pick_policy<detail::is_bucketing>(bucketing::ready_order{}, policies...);
+  auto compression =
+      compression::as_compression(detail::pick_policy<detail::is_compression>(compression::none{}, policies...));
+  auto overlap = detail::pick_policy<detail::is_overlap>(overlap::progress_thread{}, policies...);
+  try {
+    bucketing = detail::honour_environment(std::move(bucketing));
+    compression = detail::honour_environment(std::move(compression));
+    overlap = detail::honour_environment(std::move(overlap));
+  } catch (const std::exception& fault) {
+    backend.abort({errc::aborted, backend.rank(), -1, -1, {}, fault.what()});
+    throw;
+  }
+  return synchronizer<Backend, decltype(bucketing), decltype(compression), decltype(overlap)>(
+      std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap));
+}
+
+}  // namespace gradweave

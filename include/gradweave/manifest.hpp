@@ -1,0 +1,132 @@
+/// @file
+/// The manifest: the list of gradients, in order, with name, element kind and shape. It is what ranks must share.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <gradweave/assert.hpp>
+#include <gradweave/element.hpp>
+#include <gradweave/tensor.hpp>
+#include <gradweave/tensor/gradient_view.hpp>
+
+namespace gradweave {
+
+/// The handle of one gradient: its position in the manifest.
+struct slot {
+  std::uint32_t index = 0;
+  friend bool operator==(slot, slot) = default;
+};
+
+/// Where a slot's gradient lies in relation to the arena.
+enum class residence : std::uint8_t {
+  own,      ///< in the tensor's own memory: copied into the arena when ready, and back once reduced
+  arena,    ///< in the arena, the tensor points there: nothing is copied
+  adopted,  ///< in a flat buffer of the user's that the collectives work on directly: nothing is copied
+};
+
+/// Marks a gradient that shall take its memory from the arena. The tensor is pointed there when the manifest is sealed;
+/// what it held before is not carried over.
+template <rebindable_tensor T>
+struct in_arena {
+  T& tensor;
+  explicit in_arena(T& t) : tensor(t) {}
+};
+
+/// One line of the manifest.
+struct manifest_entry {
+  std::string name;
+  gradient_view gradient;
+  std::optional<gradient_view> parameter;  ///< broadcast from rank 0 when the manifest is sealed
+  residence where = residence::own;
+};
+
+/// Gradients in registration order. Tensors of different types and element kinds may be mixed. Tensors that are not
+/// views (std::span is one) are kept by reference: they must outlive the synchronizer and stay at their address.
+/// Parameters need to live only until `synchronize` returns.
+class manifest {
+ public:
+  /// Registers a gradient. Throws contract_violation where the name is empty or taken, or the kind is not a floating
+  /// one (an average of integers is not defined).
+  template <class Gradient>
+    requires gradient_tensor<std::remove_reference_t<Gradient>>
+  slot add(std::string name, Gradient&& gradient) {
+    check_lifetime<Gradient>();
+    return append({std::move(name), gradient_view::of(gradient), std::nullopt, residence::own});
+  }
+
+  /// Registers a gradient whose memory the arena provides.
+  template <class Tensor>
+  slot add(std::string name, in_arena<Tensor> gradient) {
+    return append({std::move(name), gradient_view::of(gradient.tensor), std::nullopt, residence::arena});
+  }
+
+  /// Registers a parameter with its gradient: the parameter is broadcast from rank 0 when the manifest is sealed.
+  /// Throws contract_violation, as above, and where both differ in the number of elements.
+  template <class Parameter, class Gradient>
+    requires(gradient_tensor<std::remove_reference_t<Parameter>>)
+  slot add(std::string name, Parameter&& parameter, Gradient&& gradient) {
+    check_lifetime<Parameter>();
+    const slot added = add(std::move(name), std::forward<Gradient>(gradient));
+    manifest_entry& entry = entries_.back();
+    entry.parameter = gradient_view::of(parameter);
+    if (entry.parameter->elements() != entry.gradient.elements()) {
+      const std::string message = "slot '" + entry.name + "': the parameter has " +
+                                  std::to_string(entry.parameter->elements()) + " elements, its gradient " +
+                                  std::to_string(entry.gradient.elements());
+      names_.erase(entry.name);
+      entries_.pop_back();
+      violate(message);
+    }
+    return added;
+  }
+
+  /// Registers `elements` elements at `memory`, a flat buffer that the collectives then work on directly. It must stay
+  /// where it is as long as the synchronizer lives.
+  template <element Element>
+  slot add_range(std::string name, Element* memory, std::size_t elements) {
+    require(memory != nullptr || elements == 0, "add_range: the pointer is null");
+    return append({std::move(name), gradient_view::of_buffer(element_kind_of<Element>, memory, elements), std::nullopt,
+                   residence::adopted});
+  }
+
+  std::size_t size() const { return entries_.size(); }
+  std::span<const manifest_entry> entries() const { return entries_; }
+  std::span<manifest_entry> entries() { return entries_; }
+
+ private:
+  template <class T>
+  static constexpr void check_lifetime() {
+    static_assert(std::is_lvalue_reference_v<T> || tensor_view<std::remove_reference_t<T>>,
+                  "manifest: a temporary tensor that owns its memory would dangle; register a named one, or a view");
+  }
+
+  slot append(manifest_entry entry) {
+    if (entry.name.empty()) {
+      violate("manifest: slot " + std::to_string(entries_.size()) + " has an empty name");
+    }
+    if (!is_floating(entry.gradient.kind())) {
+      violate("manifest: slot '" + entry.name + "' has element kind " +
+              std::string(element_name(entry.gradient.kind())) +
+              "; gradients are averaged, so they have to be floating-point");
+    }
+    if (!names_.insert(entry.name).second) {
+      violate("manifest: the name '" + entry.name + "' is taken; each slot needs a name of its own");
+    }
+    entries_.push_back(std::move(entry));
+    return {static_cast<std::uint32_t>(entries_.size() - 1)};
+  }
+
+  std::vector<manifest_entry> entries_;
+  std::unordered_set<std::string> names_;
+};
+
+}  // namespace gradweave

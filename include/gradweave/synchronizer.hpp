@@ -1,0 +1,109 @@
+/// @file
+/// `synchronizer`: a sealed manifest with its backend and policies. It names no model of a concept; the umbrella header
+/// has the defaults.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradweave/assert.hpp>
+#include <gradweave/backend/concept.hpp>
+#include <gradweave/bucketing/concept.hpp>
+#include <gradweave/compression/concept.hpp>
+#include <gradweave/element.hpp>
+#include <gradweave/manifest.hpp>
+#include <gradweave/overlap/concept.hpp>
+#include <gradweave/statistics.hpp>
+#include <gradweave/synchronizer/engine.hpp>
+#include <gradweave/synchronizer/policies.hpp>
+#include <gradweave/synchronizer/report.hpp>
+#include <gradweave/synchronizer/step.hpp>
+
+namespace gradweave {
+
+/// Keeps gradients in step over ranks. One thread begins and ends steps; within a step any thread may call `ready`.
+/// After a failure it throws the same sync_error at every call: make a new one, with a new backend.
+template <host_backend Backend, bucketing_policy Bucketing, compression_policy Compression, overlap_policy Overlap>
+class synchronizer {
+  static_assert(can_all_gather<Backend> && can_broadcast<Backend>,
+                "synchronizer: the backend must offer all_gather and broadcast; the step record and the manifest's "
+                "comparison travel by them");
+  static_assert(Backend::capabilities.contains(collective_set(Compression::collectives)),
+                "synchronizer: the backend lacks a collective that the compression policy needs; choose another "
+                "compression, or another backend");
+
+  using engine_type = detail::engine<Backend, Bucketing, Compression, Overlap>;
+
+ public:
+  using step_type = open_step<engine_type>;
+
+  /// Seals: compares the manifest and the policies over all ranks, points arena gradients into the arena, agrees on the
+  /// plan, and broadcasts the parameters from rank 0. Throws sync_error on every rank where they differ.
+  synchronizer(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap)
+      : engine_(std::make_unique<engine_type>(std::move(gradients), std::move(backend), std::move(bucketing),
+                                              std::move(compression), std::move(overlap))) {}
+
+  int rank() const { return engine_->rank(); }
+  int size() const { return engine_->size(); }
+
+  /// Begins a step as an object, for those who can't use a scope. Throws sync_error after a failure.
+  [[nodiscard]] step_type begin_step() { return step_type(*engine_); }
+
+  /// Runs `backward(step)` and ends the step. An exception in it is told to every rank and rethrown here. When `step`
+  /// returns, all gradients are averages over ranks, bit-identical on all of them.
+  template <std::invocable<step_type&> Backward>
+  step_result step(Backward&& backward) {
+    step_type current = begin_step();
+    try {
+      std::forward<Backward>(backward)(current);
+    } catch (const std::exception& thrown) {
+      current.abandon((std::string("an exception in the backward pass: ") + thrown.what()).c_str());
+      throw;
+    }
+    return current.finish();
+  }
+
+  /// Where the collectives keep a slot's gradient: for a tensor with memory of its own it is the copy in the arena.
+  template <element Element>
+  std::span<Element> gradient(slot which) {
+    require(which.index < engine_->gradients().size(), "gradient: the slot is not one of this manifest's");
+    const gradient_view& view = engine_->gradients().entries()[which.index].gradient;
+    require(view.kind() == element_kind_of<Element>, "gradient: the slot has another element kind");
+    return {reinterpret_cast<Element*>(engine_->memory(which)), view.elements()};
+  }
+
+  /// The present plan: buckets in launch order.
+  const bucket_plan& plan() const { return engine_->plan(); }
+
+  const sync_statistics& statistics() const { return engine_->statistics(); }
+
+  /// Set-up and totals in words, a few lines.
+  std::string report() const {
+    detail::report_input input{rank(), engine_->describe(), engine_->gradients().size(), engine_->plan().buckets.size(),
+                               {}, statistics()};
+    bool compresses_any = false;
+    for (const manifest_entry& entry : engine_->gradients().entries()) {
+      const element_kind kind = entry.gradient.kind();
+      compresses_any = compresses_any || engine_->compresses(kind);
+      if (!engine_->compresses(kind) &&
+          std::find(input.uncompressed.begin(), input.uncompressed.end(), kind) == input.uncompressed.end()) {
+        input.uncompressed.push_back(kind);
+      }
+    }
+    if (!compresses_any) {
+      input.uncompressed.clear();
+    }
+    return detail::write_report(input);
+  }
+
+ private:
+  std::unique_ptr<engine_type> engine_;
+};
+
+}  // namespace gradweave

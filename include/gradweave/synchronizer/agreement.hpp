@@ -1,0 +1,146 @@
+/// @file
+/// How ranks agree before the first step: they compare what they registered and chose, and where anything differs all
+/// of them throw one and the same message, which names the first difference.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gradweave/backend/concept.hpp>
+#include <gradweave/description.hpp>
+#include <gradweave/element.hpp>
+#include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
+#include <gradweave/manifest.hpp>
+
+namespace gradweave::detail {
+
+/// "'name' float32 [64, 10]".
+inline std::string describe_slot(const manifest_entry& entry) {
+  std::string text = "'" + entry.name + "' " + std::string(element_name(entry.gradient.kind())) + " [";
+  const char* separator = "";
+  for (const std::size_t extent : entry.gradient.shape().extents()) {
+    text += separator + std::to_string(extent);
+    separator = ", ";
+  }
+  return text + "]" + (entry.parameter ? " with parameter" : "");
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll and Vo): finds honest differences; it is no protection against forgery.
+inline std::uint64_t digest_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+/// Key and value of each entry, each behind its length: names may hold any character.
+inline std::string serialize(const description& said) {
+  std::string text;
+  const auto append = [&](std::string_view part) {
+    const std::uint64_t length = part.size();
+    char bytes[sizeof length];
+    std::memcpy(bytes, &length, sizeof length);
+    text.append(bytes, sizeof bytes).append(part);
+  };
+  for (const auto& entry : said.entries()) {
+    append(entry.key);
+    append(entry.value);
+  }
+  return text;
+}
+
+inline std::vector<description::entry> deserialize(std::string_view text) {
+  std::vector<description::entry> entries;
+  const auto take = [&] {
+    std::uint64_t length = 0;
+    std::memcpy(&length, text.data(), sizeof length);
+    text.remove_prefix(sizeof length);
+    const std::string part(text.substr(0, length));
+    text.remove_prefix(length);
+    return part;
+  };
+  while (!text.empty()) {
+    std::string key = take();
+    entries.push_back({std::move(key), take()});
+  }
+  return entries;
+}
+
+template <host_backend Backend>
+void broadcast_bytes(Backend& backend, int root, std::span<std::byte> bytes) {
+  const extent whole{bytes.data(), bytes.size(), 0};
+  run_collective(backend, {.operation = collective::broadcast, .root = root, .data = {&whole, 1}});
+}
+
+/// `text` of rank `root`, on every rank.
+template <host_backend Backend>
+std::string broadcast_string(Backend& backend, int root, std::string text) {
+  std::uint64_t length = text.size();
+  broadcast_bytes(backend, root, std::as_writable_bytes(std::span(&length, 1)));
+  text.resize(length);
+  broadcast_bytes(backend, root, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+/// The first difference between two descriptions as a sentence, and the slot names concerned.
+inline failure first_difference(const std::vector<description::entry>& theirs, const description& own_said, int rank) {
+  const auto& own = own_said.entries();
+  const auto [their, mine] = std::mismatch(theirs.begin(), theirs.end(), own.begin(), own.end());
+  const std::string& key = mine != own.end() ? mine->key : their->key;
+  const auto value = [&](auto entry, auto end) {
+    return entry == end || entry->key != key ? std::string("nothing") : entry->value;
+  };
+  const std::string at_root = value(their, theirs.end());
+  const std::string here = value(mine, own.end());
+  failure cause{errc::manifest_mismatch, rank, -1, -1, {}, ""};
+  if (const std::string& slot_text = at_root.starts_with('\'') ? at_root : here; slot_text.starts_with('\'')) {
+    cause.slots.push_back(slot_text.substr(1, slot_text.rfind("' ") - 1));
+  }
+  cause.detail = "ranks disagree on " + key + ": rank 0 has " + at_root + ", rank " + std::to_string(rank) + " has " +
+                 here + "; register the same gradients in the same order, with the same policies, on every rank";
+  return cause;
+}
+
+/// Compares `said` over all ranks. Throws sync_error(manifest_mismatch) on every rank where any differs from rank 0.
+template <host_backend Backend>
+void agree(Backend& backend, const description& said) {
+  const std::string text = serialize(said);
+  const auto size = static_cast<std::size_t>(backend.size());
+  std::vector<std::uint64_t> digests(2 * size);
+  std::vector<std::size_t> pieces;
+  for (std::size_t r = 0; r <= size; ++r) {
+    pieces.push_back(2 * r);
+  }
+  digests[2 * static_cast<std::size_t>(backend.rank())] = digest_of(text);
+  digests[2 * static_cast<std::size_t>(backend.rank()) + 1] = text.size();
+  const extent whole{reinterpret_cast<std::byte*>(digests.data()), digests.size() * sizeof(std::uint64_t), 0};
+  run_collective(backend, {.operation = collective::all_gather,
+                           .kind = element_kind::uint64,
+                           .data = {&whole, 1},
+                           .pieces = pieces});
+  for (std::size_t r = 1; r < size; ++r) {
+    if (digests[2 * r] == digests[0] && digests[2 * r + 1] == digests[1]) {
+      continue;
+    }
+    const int differs = static_cast<int>(r);
+    const std::string theirs = broadcast_string(backend, 0, text);
+    failure cause{errc::manifest_mismatch, differs, -1, -1, {}, ""};
+    if (backend.rank() == differs) {
+      cause = first_difference(deserialize(theirs), said, differs);
+    }
+    const std::string slot_name = broadcast_string(backend, differs, cause.slots.empty() ? "" : cause.slots.front());
+    cause.slots = slot_name.empty() ? std::vector<std::string>{} : std::vector{slot_name};
+    cause.detail = broadcast_string(backend, differs, cause.detail);
+    throw sync_error(cause);
+  }
+}
+
+}  // namespace gradweave::detail

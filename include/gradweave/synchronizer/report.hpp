@@ -1,0 +1,73 @@
+/// @file
+/// What a synchronizer did, in words.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <gradweave/description.hpp>
+#include <gradweave/element.hpp>
+#include <gradweave/manifest.hpp>
+#include <gradweave/statistics.hpp>
+
+namespace gradweave::detail {
+
+inline std::string decimal(double value, const char* unit) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3g %s", value, unit);
+  return text;
+}
+
+inline std::string bytes_in_words(std::uint64_t bytes) {
+  constexpr double step = 1024;
+  const auto value = static_cast<double>(bytes);
+  if (value < step) {
+    return decimal(value, "B");
+  }
+  if (value < step * step) {
+    return decimal(value / step, "KiB");
+  }
+  return value < step * step * step ? decimal(value / (step * step), "MiB") : decimal(value / (step * step * step), "GiB");
+}
+
+/// What the report is made of.
+struct report_input {
+  int rank = 0;
+  description said;
+  std::size_t slots = 0;
+  std::size_t buckets = 0;
+  std::vector<element_kind> uncompressed;  ///< kinds that the compression policy leaves as they are, though it has one
+  sync_statistics statistics;
+};
+
+inline std::string write_report(const report_input& input) {
+  std::string text = "gradweave report of rank " + std::to_string(input.rank) + "\n";
+  for (const auto& [key, value] : input.said.entries()) {
+    text += "  " + key + " = " + value + "\n";
+  }
+  text += "  gradients: " + std::to_string(input.slots) + " in " + std::to_string(input.buckets) + " buckets\n";
+  for (const element_kind kind : input.uncompressed) {
+    text += "  " + std::string(element_name(kind)) + " gradients travel uncompressed\n";
+  }
+  const sync_statistics& done = input.statistics;
+  text += "  steps: " + std::to_string(done.steps) + "\n";
+  if (done.steps != 0) {
+    const auto milliseconds = [&](std::chrono::nanoseconds total) {
+      return decimal(static_cast<double>(total.count()) / 1e6 / static_cast<double>(done.steps), "ms");
+    };
+    text += "  a step: " + milliseconds(done.step_time) + ", communication " + milliseconds(done.communication_time) +
+            ", exposed " + milliseconds(done.exposed_time) + " (" + decimal(100 * done.exposed_share(), "%") + ")\n";
+    text += "  a step: " + bytes_in_words(done.bytes_raw / done.steps) + " of gradients, " +
+            bytes_in_words(done.bytes_on_wire / done.steps) + " sent\n";
+  }
+  if (done.non_finite != 0) {
+    text += "  encoded values that were not finite: " + std::to_string(done.non_finite) + "\n";
+  }
+  return text;
+}
+
+}  // namespace gradweave::detail

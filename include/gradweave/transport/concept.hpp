@@ -1,0 +1,99 @@
+/// @file
+/// What a transport is: it moves bytes between two ranks and never blocks, except in `wait`.
+/// docs/reference/transport.md has the requirements.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradweave/error.hpp>
+
+namespace gradweave {
+
+using deadline = std::chrono::steady_clock::time_point;
+
+/// A small message beside the payload. Its meaning is the executor's.
+using control_message = std::array<std::byte, 64>;
+
+/// Atom: `rank()` and `size()`.
+template <class T>
+concept transport_has_rank = requires(const T& transport) {
+  { transport.rank() } -> std::same_as<int>;
+  { transport.size() } -> std::same_as<int>;
+};
+
+/// Atom: `try_send(peer, bytes)` takes as many bytes as fit, possibly none, and returns how many.
+template <class T>
+concept transport_can_send = requires(T& transport, int peer, std::span<const std::byte> bytes) {
+  { transport.try_send(peer, bytes) } -> std::same_as<std::size_t>;
+};
+
+/// Atom: `try_receive(peer, room)` returns how many bytes it wrote, possibly none. Bytes of a pair arrive in order.
+template <class T>
+concept transport_can_receive = requires(T& transport, int peer, std::span<std::byte> room) {
+  { transport.try_receive(peer, room) } -> std::same_as<std::size_t>;
+};
+
+/// Atom: `try_send_control(peer, message)` and `try_receive_control(peer, message)`, false where there is no room or
+/// nothing there. Control messages overtake no other control message of the pair.
+template <class T>
+concept transport_has_control = requires(T& transport, int peer, const control_message& out, control_message& in) {
+  { transport.try_send_control(peer, out) } -> std::same_as<bool>;
+  { transport.try_receive_control(peer, in) } -> std::same_as<bool>;
+};
+
+/// Atom: `peer_closed(peer)`: the peer is gone and everything that it sent has been received.
+template <class T>
+concept transport_sees_close = requires(T& transport, int peer) {
+  { transport.peer_closed(peer) } -> std::same_as<bool>;
+};
+
+/// Atom: `abort(failure)`, from any thread, tells all ranks; the first cause wins and is returned. `aborted()` is that
+/// cause, or null.
+template <class T>
+concept transport_can_abort = requires(T& transport, failure cause) {
+  { transport.abort(cause) } -> std::same_as<failure>;
+  { transport.aborted() } -> std::same_as<const failure*>;
+};
+
+/// Atom: `events()` changes whenever something may have become possible; `wait(seen, until)` sleeps while it equals
+/// `seen`, at most until the deadline.
+template <class T>
+concept transport_can_wait = requires(T& transport, std::uint64_t seen, deadline until) {
+  { transport.events() } -> std::same_as<std::uint64_t>;
+  transport.wait(seen, until);
+};
+
+/// Atom: `payload_bytes_sent()`, control messages and headers not counted.
+template <class T>
+concept transport_counts_bytes = requires(const T& transport) {
+  { transport.payload_bytes_sent() } -> std::same_as<std::uint64_t>;
+};
+
+template <class T>
+concept byte_transport = transport_has_rank<T> && transport_can_send<T> && transport_can_receive<T> &&
+                    transport_has_control<T> && transport_sees_close<T> && transport_can_abort<T> &&
+                    transport_can_wait<T> && transport_counts_bytes<T> && std::movable<T>;
+
+/// Says in one sentence which requirement of `byte_transport` T misses. Compiles for a transport.
+template <class T>
+consteval bool explain_transport() {
+  static_assert(transport_has_rank<T>, "transport: rank() and size() must exist and return int");
+  static_assert(transport_can_send<T>, "transport: try_send(int, span<const byte>) must return std::size_t");
+  static_assert(transport_can_receive<T>, "transport: try_receive(int, span<byte>) must return std::size_t");
+  static_assert(transport_has_control<T>,
+                "transport: try_send_control and try_receive_control must exist and return bool");
+  static_assert(transport_sees_close<T>, "transport: peer_closed(int) must exist and return bool");
+  static_assert(transport_can_abort<T>,
+                "transport: abort(failure) must return the first failure, aborted() a pointer to it or null");
+  static_assert(transport_can_wait<T>, "transport: events() and wait(seen, deadline) must exist");
+  static_assert(transport_counts_bytes<T>, "transport: payload_bytes_sent() must exist and return std::uint64_t");
+  static_assert(std::movable<T>, "transport: it must be movable");
+  return byte_transport<T>;
+}
+
+}  // namespace gradweave
