@@ -57,6 +57,10 @@ struct failure {
   std::int64_t bucket = -1;        ///< the bucket in launch order
   std::vector<std::string> slots;  ///< names of the gradients concerned
   std::string detail;              ///< a sentence: what was wrong and what to do
+
+  /// How many collectives the rank that reported had completed. Others still complete those, so that no rank throws in a
+  /// step that ended well; they fail in the next.
+  std::uint64_t collectives_completed = 0;
 };
 
 /// "rank 1, step 7, bucket 0 (slots 'a', 'b'): sentence". At most four slots are named, then counted.

@@ -59,24 +59,24 @@ class scheduled {
 
   /// `name` must outlive the backend; it is what the report calls it.
   scheduled(const char* name, Transport transport, scheduled_options options = {})
-      : name_(name), options_(options), executor_(std::move(transport), options.timeout) {
+      : name_(name), options_(options), executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout)) {
     require(options.timeout.count() > 0, "backend: the timeout must be positive");
   }
 
-  int rank() const { return executor_.transport().rank(); }
-  int size() const { return executor_.transport().size(); }
+  int rank() const { return executor_->transport().rank(); }
+  int size() const { return executor_->transport().size(); }
 
   host_arena allocate_arena(std::size_t bytes) { return host_arena(bytes); }
 
   void start(const collective_request& request) {
-    executor_.start(request, selector_.select({rank(), size()}, request));
+    executor_->start(request, selector_.select({rank(), size()}, request));
   }
-  bool poll() { return executor_.poll(); }
-  void wait() { executor_.wait(); }
+  bool poll() { return executor_->poll(); }
+  void wait() { executor_->wait(); }
 
-  failure abort(failure cause) { return executor_.transport().abort(std::move(cause)); }
+  failure abort(failure cause) { return executor_->abort(std::move(cause)); }
 
-  std::uint64_t payload_bytes_sent() const { return executor_.transport().payload_bytes_sent(); }
+  std::uint64_t payload_bytes_sent() const { return executor_->transport().payload_bytes_sent(); }
 
   void describe(description& sink) const {
     sink.add("name", name_);
@@ -88,7 +88,7 @@ class scheduled {
   const char* name_;
   scheduled_options options_;
   schedule_selector selector_;
-  executor<Transport> executor_;
+  std::unique_ptr<executor<Transport>> executor_;  // shared with whoever aborts: it must not move
 };
 
 }  // namespace gradweave::backend

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,12 @@ class executor {
   Transport& transport() { return transport_; }
   const Transport& transport() const { return transport_; }
 
+  /// Ends the job on every rank, from any thread. Returns the cause that came first.
+  failure abort(failure cause) {
+    cause.collectives_completed = completed_.load(std::memory_order_relaxed);
+    return transport_.abort(std::move(cause));
+  }
+
   /// Begins a collective. `plan`, and what `request` refers to, must live until poll() has returned true.
   void start(const collective_request& request, const schedule& plan) {
     require(remaining_ == 0, "executor: the collective before is not complete");
@@ -71,22 +78,19 @@ class executor {
     seen_ = transport_.events();
     throw_if_aborted();
     exchange_openings();
-    bool moved = false;
     for (bool progress = true; progress;) {
       progress = false;
       for (const std::size_t channel : active_) {
         progress |= advance(channel);
       }
       std::erase_if(active_, [&](std::size_t channel) { return channels_[channel].head == none; });
-      moved |= progress;
+      progressed_ |= progress;
     }
-    progressed_ |= moved;
     if (remaining_ == 0 && !has_unsent_opening()) {
+      completed_.store(sequence_, std::memory_order_relaxed);
       return true;
     }
-    if (!moved) {
-      check_for_lost_peers();
-    }
+    check_for_lost_peers();
     return false;
   }
 
@@ -350,7 +354,8 @@ class executor {
   // ---- failures -----------------------------------------------------------------------------------------------------
 
   void throw_if_aborted() {
-    if (const failure* cause = transport_.aborted()) {
+    // What the rank that aborted has completed, all ranks can complete.
+    if (const failure* cause = transport_.aborted(); cause != nullptr && cause->collectives_completed < sequence_) {
       throw sync_error(*cause);
     }
   }
@@ -366,7 +371,6 @@ class executor {
   void check_for_lost_peers() {
     any_awaited_peer([&](std::size_t p) {
       if (transport_.peer_closed(static_cast<int>(p))) {
-        throw_if_aborted();
         throw sync_error({errc::peer_lost, static_cast<int>(p), -1, -1, {},
                           "rank " + std::to_string(p) + " is gone in the middle of " + to_string(own_opening())});
       }
@@ -407,6 +411,7 @@ class executor {
   const schedule* plan_ = nullptr;
   std::size_t element_bytes_ = 1;
   std::uint64_t sequence_ = 0;
+  std::atomic<std::uint64_t> completed_{0};  // read by abort
   std::size_t remaining_ = 0;
   std::vector<channel_state> channels_;  // to each peer, from each peer, local
   std::vector<std::size_t> active_;      // channels with unfinished steps

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Compiles gradweave without Bazel, as a user's own build would.
+
+  compile.py program COMPILER [FLAG...]   tests/consumer: every header, in two orders, linked and run
+  compile.py headers COMPILER [FLAG...]   each header alone, as the only include of a file
+  compile.py tests COMPILER FILE...       test files and tests/main.cpp, linked and run
+
+Warnings are errors. A program built by an aarch64 cross compiler runs under qemu-aarch64, where there is one.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STANDARD = ["-std=c++20", f"-I{ROOT / 'include'}", f"-I{ROOT}"]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+# As many compilers at once as CI's machines have cores.
+JOBS = 2
+COMPILE_TIMEOUT_SECONDS = 600
+RUN_TIMEOUT_SECONDS = 900
+
+
+def execute(command, timeout):
+    """Runs a command; prints it and what it said if it fails. Returns whether it succeeded."""
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{' '.join(command)}\ndid not end within {timeout} s", flush=True)
+        return False
+    if done.returncode != 0:
+        print(f"{' '.join(command)}\n{done.stdout}exit status {done.returncode}", flush=True)
+    return done.returncode == 0
+
+
+def execute_all(commands):
+    """Compiles in parallel. Returns how many commands succeeded."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=JOBS) as pool:
+        return sum(pool.map(lambda command: execute(command, COMPILE_TIMEOUT_SECONDS), commands))
+
+
+def public_headers():
+    include = ROOT / "include"
+    return sorted(path.relative_to(include).as_posix() for path in include.rglob("*.hpp"))
+
+
+def write_includes(path, headers):
+    path.write_text("#pragma once\n" + "".join(f"#include <{header}>\n" for header in headers))
+
+
+def link_and_run(compiler, flags, sources, work):
+    objects = [str(work / f"{number}.o") for number in range(len(sources))]
+    compilations = [
+        [compiler, *STANDARD, f"-I{work}", *WARNINGS, *flags, "-c", str(source), "-o", object_]
+        for source, object_ in zip(sources, objects)
+    ]
+    if execute_all(compilations) != len(compilations):
+        return False
+    program = str(work / "program")
+    if not execute([compiler, *flags, *objects, "-pthread", "-o", program], COMPILE_TIMEOUT_SECONDS):
+        return False
+    runner = []
+    if compiler.startswith("aarch64-"):
+        if not shutil.which("qemu-aarch64"):
+            print("built; there is no qemu-aarch64 to run it")
+            return True
+        runner = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+    return execute([*runner, program], RUN_TIMEOUT_SECONDS)
+
+
+def check_program(compiler, flags, work):
+    headers = public_headers()
+    write_includes(work / "forward_includes.hpp", headers)
+    write_includes(work / "reverse_includes.hpp", reversed(headers))
+    consumer = ROOT / "tests" / "consumer"
+    print(f"{len(headers)} headers in two orders")
+    return link_and_run(compiler, ["-O1", *flags], [consumer / "forward.cpp", consumer / "reverse.cpp"], work)
+
+
+def check_headers(compiler, flags, work):
+    commands = []
+    for number, header in enumerate(public_headers()):
+        source = work / f"{number}.cpp"
+        source.write_text(f"#include <{header}>\n")
+        commands.append([compiler, *STANDARD, *WARNINGS, *flags, "-fsyntax-only", str(source)])
+    succeeded = execute_all(commands)
+    print(f"{succeeded} of {len(commands)} headers compile alone")
+    return succeeded == len(commands)
+
+
+def check_tests(compiler, files, work):
+    # A cross compiler does not look into /usr/include, and must not see all of it.
+    (work / "doctest").symlink_to("/usr/include/doctest")
+    flags = ["-O2", "-isystem", str(work)]
+    return link_and_run(compiler, flags, [ROOT / "tests" / "main.cpp", *files], work)
+
+
+def main():
+    checks = {"program": check_program, "headers": check_headers, "tests": check_tests}
+    if len(sys.argv) < 3 or sys.argv[1] not in checks:
+        sys.exit(__doc__)
+    os.environ.pop("LIBRARY_PATH", None)
+    with tempfile.TemporaryDirectory(prefix="gradweave-") as work:
+        return 0 if checks[sys.argv[1]](sys.argv[2], sys.argv[3:], pathlib.Path(work)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

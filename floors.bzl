@@ -1,0 +1,101 @@
+"""The floors: which header belongs to which Bazel target, and which floor that target stands on.
+
+BUILD.bazel makes a cc_library of each entry and .ci/floors.py checks every #include against it. So this file is Starlark and
+Python both, and holds nothing but data. A header may include headers of its own entry and of the entries that stand on lower
+floors; `also` names entries of the same floor that it may include besides, and `floor_below` lowers the limit.
+"""
+
+FLOORS = [
+    {
+        "name": "base",
+        "floor": 0,
+        "headers": [
+            "assert.hpp",
+            "config.hpp",
+            "description.hpp",
+            "error.hpp",
+            "extent.hpp",
+            "version.hpp",
+        ],
+    },
+    {
+        "name": "element",
+        "floor": 1,
+        "headers": [
+            "element.hpp",
+            "element/*.hpp",
+            "memory_space.hpp",
+            "reduction.hpp",
+        ],
+    },
+    {
+        "name": "tensor",
+        "floor": 2,
+        "headers": [
+            "manifest.hpp",
+            "tensor.hpp",
+            "tensor/*.hpp",
+        ],
+    },
+    {
+        "name": "concepts",
+        "floor": 3,
+        "headers": [
+            "*/concept.hpp",
+            "statistics.hpp",
+        ],
+    },
+    {
+        "name": "collective",
+        "floor": 4,
+        "headers": ["collective/*.hpp"],
+    },
+    {
+        "name": "policies",
+        "floor": 4,
+        "also": ["collective"],
+        "headers": [
+            "backend/loopback.hpp",
+            "backend/scheduled.hpp",
+            "bucketing/*.hpp",
+            "compression/*.hpp",
+            "one_of.hpp",
+            "overlap/*.hpp",
+            "transport/in_process.hpp",
+        ],
+        "except": ["*/concept.hpp"],
+    },
+    {
+        "name": "diagnostics",
+        "floor": 4,
+        "headers": ["diagnostics/*.hpp"],
+    },
+    # Knows the concepts and none of their models: the umbrella header names the defaults.
+    {
+        "name": "synchronizer",
+        "floor": 6,
+        "floor_below": 4,
+        "headers": [
+            "synchronizer.hpp",
+            "synchronizer/*.hpp",
+        ],
+    },
+    # Floor 5 holds what needs an SDK: to choose one of those is to include it.
+    {
+        "name": "gradweave",
+        "floor": 7,
+        "floor_below": 5,
+        "also": ["synchronizer"],
+        "headers": ["gradweave.hpp"],
+    },
+    {
+        "name": "testing",
+        "floor": 8,
+        "floor_below": 5,
+        "also": [
+            "gradweave",
+            "synchronizer",
+        ],
+        "headers": ["testing/*.hpp"],
+    },
+]

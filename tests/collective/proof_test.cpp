@@ -1,0 +1,156 @@
+#include <gradweave/collective/proof.hpp>
+
+#include <cstddef>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/collective/ring.hpp>
+#include <gradweave/collective/select.hpp>
+
+#include "tests/support/schedules.hpp"
+
+using namespace gradweave;
+using namespace gradweave::tests;
+
+namespace {
+
+/// One thing changed in a schedule.
+struct mutation {
+  std::size_t step;
+  enum { drop, repeat, redirect, shift, drop_first_dependency, drop_last_dependency } what;
+};
+
+schedule mutated(schedule plan, const mutation& change, int size) {
+  schedule_step& step = plan.steps()[change.step];
+  switch (change.what) {
+    case mutation::drop:
+      step.kind = step_kind::copy;
+      step.source = step.target = {};
+      break;
+    case mutation::repeat: {
+      const schedule_step again = step;
+      const auto last = static_cast<schedule::index>(plan.steps().size() - 1);
+      switch (again.kind) {
+        case step_kind::send: plan.send(again.peer, again.source, {last}); break;
+        case step_kind::receive: plan.receive(again.peer, again.target, {last}); break;
+        case step_kind::receive_reduce: plan.receive_reduce(again.peer, again.target, {last}); break;
+        case step_kind::copy: plan.copy(again.source, again.target, {last}); break;
+        case step_kind::divide: plan.divide(again.target, {last}); break;
+      }
+      break;
+    }
+    case mutation::redirect: step.peer = (step.peer + 1) % size; break;
+    case mutation::shift: (step.kind == step_kind::send ? step.source : step.target).begin += 1; break;
+    case mutation::drop_first_dependency:
+      ++step.dependencies_begin;
+      --step.dependencies_count;
+      break;
+    case mutation::drop_last_dependency: --step.dependencies_count; break;
+  }
+  return plan;
+}
+
+void every_mutation_is_caught(int size, const collective_claim& claim, const std::vector<schedule>& ranks) {
+  REQUIRE(prove(ranks, claim).holds());
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto check = [&](const mutation& change) {
+      auto changed = ranks;
+      changed[rank] = mutated(ranks[rank], change, size);
+      CAPTURE(size);
+      CAPTURE(rank);
+      CAPTURE(change.step);
+      CAPTURE(static_cast<int>(change.what));
+      CHECK_FALSE(prove(changed, claim).holds());
+    };
+    for (std::size_t i = 0; i < ranks[rank].steps().size(); ++i) {
+      const schedule_step& step = ranks[rank].steps()[i];
+      check({i, mutation::drop});
+      check({i, mutation::shift});
+      if (step.kind != step_kind::copy) {  // copying the same twice changes nothing
+        check({i, mutation::repeat});
+      }
+      if (step.peer >= 0) {
+        check({i, mutation::redirect});
+      }
+      if (step.dependencies_count != 0) {
+        check({i, mutation::drop_first_dependency});
+        check({i, mutation::drop_last_dependency});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("proof: catches any step of a ring all-reduce that is dropped, shifted, repeated, redirected or unordered") {
+  for (const int size : {2, 3, 4, 5}) {
+    std::vector<std::size_t> pieces;
+    cut_evenly(static_cast<std::size_t>(size) * 16, size, pieces);
+    every_mutation_is_caught(
+        size, {.operation = collective::all_reduce, .elements = pieces.back()},
+        schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_reduce(world, pieces, out); }));
+  }
+}
+
+TEST_CASE("proof: catches the same in reduce-scatter, all-gather, all-to-all and broadcast") {
+  for (const int size : {2, 3, 4}) {
+    std::vector<std::size_t> pieces;
+    cut_evenly(static_cast<std::size_t>(size) * 16, size, pieces);
+    every_mutation_is_caught(
+        size, {.operation = collective::reduce_scatter, .pieces = for_all(size, pieces)},
+        schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); }));
+    every_mutation_is_caught(
+        size, {.operation = collective::all_gather, .pieces = for_all(size, pieces)},
+        schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); }));
+    every_mutation_is_caught(
+        size,
+        {.operation = collective::all_to_all,
+         .pieces = for_all(size, pieces),
+         .source_pieces = for_all(size, pieces)},
+        schedules_of_all(
+            size, [&](schedule_world world, schedule& out) { pairwise_all_to_all(world, pieces, pieces, out); }));
+    every_mutation_is_caught(
+        size, {.operation = collective::broadcast, .root = 1, .elements = 50},
+        schedules_of_all(size, [&](schedule_world world, schedule& out) { chain_broadcast(world, 1, 50, 20, out); }));
+  }
+}
+
+TEST_CASE("proof: a barrier in which a rank speaks before it has heard is caught") {
+  for (const int size : {4, 8}) {  // where the size is no power of two, some of the orderings are not needed
+    auto ranks = schedules_of_all(size, dissemination_barrier);
+    REQUIRE(prove(ranks, {.operation = collective::barrier}).holds());
+    for (std::size_t i = 0; i < ranks[0].steps().size(); ++i) {
+      auto changed = ranks;
+      if (ranks[0].steps()[i].kind == step_kind::send && !ranks[0].dependencies(ranks[0].steps()[i]).empty()) {
+        changed[0] = mutated(ranks[0], {i, mutation::drop_first_dependency}, size);
+        CHECK_FALSE(prove(changed, {.operation = collective::barrier}).holds());
+      }
+      changed = ranks;
+      changed[0] = mutated(ranks[0], {i, mutation::drop}, size);
+      CHECK_FALSE(prove(changed, {.operation = collective::barrier}).holds());
+    }
+  }
+}
+
+TEST_CASE("proof: two ranks that both receive before they send are a deadlock") {
+  const operand whole{operand_buffer::data, 0, 8};
+  auto ranks = schedules_of_all(2, [&](schedule_world world, schedule& out) {
+    const auto received = out.receive(1 - world.rank, {operand_buffer::scratch, 0, 8});
+    out.send(1 - world.rank, whole, {received});
+  });
+  const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = 8});
+  CHECK(result.fault.starts_with("deadlock"));
+}
+
+TEST_CASE("proof: a send and a receive of different length are told apart from a deadlock") {
+  auto ranks = schedules_of_all(2, [&](schedule_world world, schedule& out) {
+    if (world.rank == 0) {
+      out.send(1, {operand_buffer::data, 0, 8});
+    } else {
+      out.receive(0, {operand_buffer::data, 0, 7});
+    }
+  });
+  const proof result = prove(ranks, {.operation = collective::broadcast, .root = 0, .elements = 8});
+  CHECK(result.fault == "rank 0 sends 8 elements where rank 1 receives 7");
+}

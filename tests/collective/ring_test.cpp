@@ -1,0 +1,56 @@
+#include <gradweave/collective/ring.hpp>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/collective/proof.hpp>
+
+#include "tests/support/schedules.hpp"
+
+using namespace gradweave;
+using namespace gradweave::tests;
+
+TEST_CASE("ring_all_reduce: is proved, and sends 2 (N-1) count elements in all") {
+  for (const int size : proved_sizes()) {
+    for (const std::size_t count : proved_counts()) {
+      std::vector<std::size_t> pieces;
+      cut_evenly(count, size, pieces);
+      const auto ranks = schedules_of_all(
+          size, [&](schedule_world world, schedule& out) { ring_all_reduce(world, pieces, out); });
+      const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = count});
+      CAPTURE(size);
+      CAPTURE(count);
+      CHECK_MESSAGE(result.holds(), result.fault);
+      CHECK(result.elements_sent == 2 * static_cast<std::size_t>(size - 1) * count);
+    }
+  }
+}
+
+TEST_CASE("ring_reduce_scatter: is proved for even and uneven pieces, and sends (N-1) count elements") {
+  for (const int size : proved_sizes()) {
+    for (const std::size_t scale : {0, 1, 19}) {
+      const auto pieces = uneven_pieces(size, scale);
+      const auto ranks = schedules_of_all(
+          size, [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); });
+      const proof result = prove(ranks, {.operation = collective::reduce_scatter, .pieces = for_all(size, pieces)});
+      CAPTURE(size);
+      CAPTURE(scale);
+      CHECK_MESSAGE(result.holds(), result.fault);
+      CHECK(result.elements_sent == static_cast<std::size_t>(size - 1) * pieces.back());
+    }
+  }
+}
+
+TEST_CASE("ring_all_gather: is proved for even and uneven pieces, and sends (N-1) count elements") {
+  for (const int size : proved_sizes()) {
+    for (const std::size_t scale : {0, 1, 19}) {
+      const auto pieces = uneven_pieces(size, scale);
+      const auto ranks = schedules_of_all(
+          size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); });
+      const proof result = prove(ranks, {.operation = collective::all_gather, .pieces = for_all(size, pieces)});
+      CAPTURE(size);
+      CAPTURE(scale);
+      CHECK_MESSAGE(result.holds(), result.fault);
+      CHECK(result.elements_sent == static_cast<std::size_t>(size - 1) * pieces.back());
+    }
+  }
+}

@@ -1,0 +1,157 @@
+// Laws 1, 3, 5, 6 and 8: bit-identical results on all ranks; averages within the compressor's bound; any ready order;
+// new plans lose nothing; the same bits in every run.
+#include <gradweave/gradweave.hpp>
+
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/testing/watchdog.hpp>
+
+#include "tests/support/trial.hpp"
+
+using namespace gradweave;
+using namespace gradweave::tests;
+
+namespace {
+
+constexpr std::uint64_t steps = 4;
+
+/// Half the distance between neighbouring values at 1.
+double unit_roundoff(element_kind kind) {
+  switch (kind) {
+    case element_kind::float64: return std::ldexp(1, -53);
+    case element_kind::float32: return std::ldexp(1, -24);
+    case element_kind::float16: return std::ldexp(1, -11);
+    default: return std::ldexp(1, -8);
+  }
+}
+
+/// How far the average may be from the exact one, where `magnitude` is the average of absolute values.
+double bound(const policy_choice& choice, element_kind kind, int size, double magnitude) {
+  const double n = size;
+  const double stored = unit_roundoff(kind);
+  const double float32 = unit_roundoff(element_kind::float32);
+  const double smallest = std::ldexp(1, -24);  // of float16; where it is the step, an absolute error
+  double relative = n * stored;                // each partial sum, and the division
+  const bool half = kind == element_kind::float16 || kind == element_kind::bfloat16;
+  if (choice.compresses != compression_name::per_hop && half) {
+    relative = n * float32 + stored;  // sums in float32, one rounding
+  }
+  if (kind != element_kind::float64) {
+    if (choice.compresses == compression_name::fp16) {
+      relative = n * float32 + 2 * unit_roundoff(element_kind::float16) + stored;
+    } else if (choice.compresses == compression_name::bf16) {
+      relative = n * float32 + 2 * unit_roundoff(element_kind::bfloat16) + stored;
+    }
+  }
+  const bool sixteen = choice.compresses == compression_name::fp16 || kind == element_kind::float16;
+  return 1.01 * relative * magnitude + (sixteen ? (n + 1) * smallest : std::ldexp(1, -140));
+}
+
+/// All ranks' gradients after each step: [step][rank].
+using outcome = std::vector<std::vector<std::vector<std::byte>>>;
+
+outcome run_trial(std::uint64_t seed, int size, const policy_choice& choice) {
+  const auto slots = random_slots(seed, 3 + seed % 20);
+  outcome results(steps, std::vector<std::vector<std::byte>>(static_cast<std::size_t>(size)));
+  std::mutex checking;
+  backend::run_loopback(size, [&](backend::loopback backend) {
+    const int rank = backend.rank();
+    trial_model model(slots);
+    auto sync = synchronize_trial(model, std::move(backend), choice);
+    for (std::uint64_t s = 0; s < steps; ++s) {
+      const step_result result = sync.step([&](auto& step) {
+        for (const std::uint32_t which : shuffled_slots(slots.size(), seed, rank, s)) {
+          model.fill(seed, rank, s, which);
+          step.ready({which});
+        }
+      });
+      results[s][static_cast<std::size_t>(rank)] = model.bytes();
+      const std::lock_guard lock(checking);
+      CHECK(result.step == s);
+      CHECK(result.finite());
+      for (std::size_t which = 0; which < slots.size(); ++which) {
+        const any_tensor& tensor = model.tensor(which);
+        for (std::size_t i = 0; i < tensor.elements; ++i) {
+          double sum = 0;
+          double magnitude = 0;
+          for (int r = 0; r < size; ++r) {
+            any_tensor stored(tensor.kind, 1);
+            stored.set(0, trial_model::gradient_of(seed, r, s, which, i));
+            sum += stored.get(0);
+            magnitude += std::abs(stored.get(0));
+          }
+          const double error = std::abs(tensor.get(i) - sum / size);
+          const double allowed = size == 1 ? 0 : bound(choice, tensor.kind, size, magnitude / size);
+          if (!(error <= allowed)) {
+            FAIL_CHECK("seed " << seed << ", " << size << " ranks, " << choice.name << ", step " << s << ", slot "
+                               << which << " (" << element_name(tensor.kind) << "), element " << i << ": off by "
+                               << error << ", allowed " << allowed);
+            return;
+          }
+        }
+      }
+    }
+  });
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("laws 1, 3, 5, 6: averages are right and bit-identical, whatever the ready order, across a new plan") {
+  const testing::watchdog guard("average laws");
+  std::uint64_t seed = 1;
+  for (const policy_choice& choice : policy_choices()) {
+    for (const int size : {1, 2, 3, 4}) {
+      for (int repeat = 0; repeat < 2; ++repeat, ++seed) {
+        const outcome results = run_trial(seed, size, choice);
+        for (std::size_t s = 0; s < steps; ++s) {
+          for (const auto& other : results[s]) {
+            CHECK_MESSAGE(other == results[s][0], "seed " << seed << ", " << choice.name << ", step " << s);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("law 8: the same inputs give the same bits in every run") {
+  const testing::watchdog guard("law 8");
+  for (const policy_choice& choice : policy_choices()) {
+    for (const int size : {2, 3, 4}) {
+      CHECK_MESSAGE(run_trial(77, size, choice) == run_trial(77, size, choice), choice.name);
+    }
+  }
+}
+
+TEST_CASE("law 6: a new plan moves no gradient") {
+  const testing::watchdog guard("law 6");
+  backend::run_loopback(2, [&](backend::loopback backend) {
+    const auto slots = std::vector<trial_slot>(6, {element_kind::float32, 100, residence::arena});
+    trial_model model(slots);
+    auto sync = synchronize(model.make_manifest(), std::move(backend), bucketing::ready_order{{900, 500}});
+    std::vector<void*> before;
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      before.push_back(model.tensor(s).memory);
+    }
+    const bucket_plan first = sync.plan();
+    for (std::uint64_t s = 0; s < 2; ++s) {
+      sync.step([&](auto& step) {
+        for (std::uint32_t which = 0; which < slots.size(); ++which) {  // registration order: not what was planned for
+          step.ready({which});
+        }
+      });
+    }
+    if (sync.rank() == 0) {
+      CHECK(sync.plan() != first);
+      CHECK(sync.plan().buckets.front().front() == slot{0});
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        CHECK(model.tensor(s).memory == before[s]);
+      }
+    }
+  });
+}

@@ -1,0 +1,114 @@
+// Laws 5 and 7: all ranks run the same collectives in the same order; bytes on the wire are what the formulas say.
+#include <gradweave/gradweave.hpp>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/testing/watchdog.hpp>
+
+#include "tests/support/trial.hpp"
+
+using namespace gradweave;
+using namespace gradweave::tests;
+
+namespace {
+
+/// Loopback that writes down what it was asked for.
+class recording_backend {
+ public:
+  static constexpr memory_space space = backend::loopback::space;
+  static constexpr execution_model execution = backend::loopback::execution;
+  static constexpr collective_set capabilities = backend::loopback::capabilities;
+
+  recording_backend(backend::loopback inner, std::vector<std::string>& log) : inner_(std::move(inner)), log_(&log) {}
+
+  int rank() const { return inner_.rank(); }
+  int size() const { return inner_.size(); }
+  auto allocate_arena(std::size_t bytes) { return inner_.allocate_arena(bytes); }
+  void start(const collective_request& request) {
+    log_->push_back(std::string(to_string(request.operation)) + " " + std::string(element_name(request.kind)) +
+                    " plan " + std::to_string(request.plan_version) + " " +
+                    std::to_string(total_bytes(request.operation == collective::all_to_all ? request.source : request.data)));
+    inner_.start(request);
+  }
+  bool poll() { return inner_.poll(); }
+  void wait() { inner_.wait(); }
+  failure abort(failure cause) { return inner_.abort(std::move(cause)); }
+  std::uint64_t payload_bytes_sent() const { return inner_.payload_bytes_sent(); }
+  void describe(description& sink) const { inner_.describe(sink); }
+
+ private:
+  backend::loopback inner_;
+  std::vector<std::string>* log_;
+};
+
+/// What one step sends, all ranks together.
+std::uint64_t bytes_of_step(const std::vector<trial_slot>& slots, compression_name compression, std::uint64_t size) {
+  std::uint64_t encoded = 0;
+  for (const trial_slot& each : slots) {
+    const bool compressed = (compression == compression_name::fp16 || compression == compression_name::bf16) &&
+                            each.kind != element_kind::float64;
+    encoded += each.elements * (compressed ? 2 : element_bytes(each.kind));
+  }
+  constexpr std::uint64_t record = 64;
+  return 2 * (size - 1) * encoded + size * (size - 1) * record;
+}
+
+}  // namespace
+
+TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
+  const testing::watchdog guard("law 5");
+  for (const policy_choice& choice : policy_choices()) {
+    for (const int size : {2, 3, 4}) {
+      const auto slots = random_slots(static_cast<std::uint64_t>(size) + 40, 12);
+      std::vector<std::vector<std::string>> logs(static_cast<std::size_t>(size));
+      backend::run_loopback(size, [&](backend::loopback backend) {
+        const int rank = backend.rank();
+        trial_model model(slots);
+        auto sync = synchronize_trial(
+            model, recording_backend(std::move(backend), logs[static_cast<std::size_t>(rank)]), choice);
+        for (std::uint64_t s = 0; s < 3; ++s) {
+          sync.step([&](auto& step) {
+            for (const std::uint32_t which : shuffled_slots(slots.size(), 9, rank, s)) {
+              step.ready({which});
+            }
+          });
+        }
+      });
+      CHECK(logs[0].size() > 3 * slots.size() / 12);
+      for (const auto& log : logs) {
+        CHECK_MESSAGE(log == logs[0], choice.name);
+      }
+    }
+  }
+}
+
+TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and the step record") {
+  const testing::watchdog guard("law 7");
+  for (const policy_choice& choice : policy_choices()) {
+    for (const int size : {1, 2, 3, 4}) {
+      const auto slots = random_slots(static_cast<std::uint64_t>(size) + 60, 15);
+      constexpr std::uint64_t steps = 3;
+      std::mutex adding;
+      std::uint64_t sent = 0;
+      backend::run_loopback(size, [&](backend::loopback backend) {
+        trial_model model(slots);
+        auto sync = synchronize_trial(model, std::move(backend), choice);
+        for (std::uint64_t s = 0; s < steps; ++s) {
+          sync.step([&](auto& step) {
+            for (std::uint32_t which = 0; which < slots.size(); ++which) {
+              step.ready({which});
+            }
+          });
+        }
+        const std::lock_guard lock(adding);
+        sent += sync.statistics().bytes_on_wire;
+      });
+      CHECK_MESSAGE(sent == steps * bytes_of_step(slots, choice.compresses, static_cast<std::uint64_t>(size)),
+                    choice.name << " at " << size << " ranks");
+    }
+  }
+}

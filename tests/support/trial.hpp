@@ -1,0 +1,211 @@
+/// @file
+/// Seeded random models, for property tests: a manifest of tensors of mixed kinds, sizes and residences, gradients that
+/// are a pure function of (seed, rank, step, slot, element), and their average in double precision.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradweave/gradweave.hpp>
+
+namespace gradweave::tests {
+
+using any_compression =
+    one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding>;
+using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
+using any_bucketing = one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order>;
+
+enum class compression_name { none, fp16, bf16, per_hop };
+
+/// One policy of each sort.
+struct policy_choice {
+  std::string name;
+  compression_name compresses;
+  any_compression compression;
+  any_overlap overlap;
+  any_bucketing bucketing;
+};
+
+/// Every pair of policies occurs; with GRADWEAVE_TEST_FULL set, every combination.
+inline std::vector<policy_choice> policy_choices() {
+  // Small caps, so that small models have several buckets.
+  const bucketing::bucket_caps caps{.bucket_bytes_max = 3000, .first_bucket_bytes_max = 500};
+  const any_compression compressions[] = {compression::none{}, compression::fp16{}, compression::bf16{},
+                                          compression::per_hop_rounding{}};
+  const any_overlap overlaps[] = {overlap::blocking{}, overlap::progress_thread{}};
+  const any_bucketing bucketings[] = {bucketing::per_tensor{}, bucketing::fixed_bytes{caps},
+                                      bucketing::ready_order{caps}};
+  const char* compression_names[] = {"none", "fp16", "bf16", "per_hop_rounding"};
+  const char* overlap_names[] = {"blocking", "progress_thread"};
+  const char* bucketing_names[] = {"per_tensor", "fixed_bytes", "ready_order"};
+  const bool full = std::getenv("GRADWEAVE_TEST_FULL") != nullptr;
+  std::vector<policy_choice> choices;
+  for (std::size_t c = 0; c < 4; ++c) {
+    for (std::size_t b = 0; b < 3; ++b) {
+      for (std::size_t o = 0; o < 2; ++o) {
+        if (full || o == (c + b) % 2) {
+          choices.push_back({std::string(compression_names[c]) + " " + overlap_names[o] + " " + bucketing_names[b],
+                             static_cast<compression_name>(c), compressions[c], overlaps[o], bucketings[b]});
+        }
+      }
+    }
+  }
+  return choices;
+}
+
+/// A tensor whose kind is known at run time and that can be pointed elsewhere.
+struct any_tensor {
+  element_kind kind = element_kind::float32;
+  std::size_t elements = 0;
+  std::vector<std::byte> own;
+  void* memory = nullptr;
+
+  any_tensor(element_kind k, std::size_t n) : kind(k), elements(n), own(n * element_bytes(k)), memory(own.data()) {}
+
+  void* gradweave_data() { return memory; }
+  std::array<std::size_t, 1> gradweave_shape() const { return {elements}; }
+  element_kind gradweave_kind() const { return kind; }
+  void gradweave_rebind(void* to) { memory = to; }
+
+  double get(std::size_t i) const {
+    return visit_element(kind, [&](auto type) {
+      typename decltype(type)::type value;
+      std::memcpy(&value, static_cast<const std::byte*>(memory) + i * sizeof value, sizeof value);
+      if constexpr (requires { to_float32(value); }) {
+        return static_cast<double>(to_float32(value));
+      } else {
+        return static_cast<double>(value);
+      }
+    });
+  }
+
+  void set(std::size_t i, double value) {
+    std::byte* to = static_cast<std::byte*>(memory) + i * element_bytes(kind);
+    const auto store = [&](auto stored) { std::memcpy(to, &stored, sizeof stored); };
+    switch (kind) {
+      case element_kind::float32: store(static_cast<float>(value)); break;
+      case element_kind::float64: store(value); break;
+      case element_kind::float16: store(to_float16(static_cast<float>(value))); break;
+      default: store(to_bfloat16(static_cast<float>(value))); break;
+    }
+  }
+
+  std::vector<std::byte> bytes() const {
+    const auto* begin = static_cast<const std::byte*>(memory);
+    return {begin, begin + elements * element_bytes(kind)};
+  }
+};
+
+/// What every rank registers, from a seed.
+struct trial_slot {
+  element_kind kind;
+  std::size_t elements;
+  residence where;
+};
+
+inline std::vector<trial_slot> random_slots(std::uint64_t seed, std::size_t count) {
+  std::mt19937_64 random(seed);
+  const element_kind kinds[] = {element_kind::float32, element_kind::float32, element_kind::float64,
+                                element_kind::float16, element_kind::bfloat16};
+  const std::size_t sizes[] = {0, 1, 2, 15, 16, 17, 64, 100, 333, 1000, 3001};
+  const residence wheres[] = {residence::own, residence::arena, residence::adopted};
+  std::vector<trial_slot> slots;
+  for (std::size_t i = 0; i < count; ++i) {
+    slots.push_back({kinds[random() % 5], sizes[random() % 11], wheres[random() % 3]});
+  }
+  return slots;
+}
+
+/// A rank's tensors, registered in a manifest.
+class trial_model {
+ public:
+  explicit trial_model(const std::vector<trial_slot>& slots) {
+    for (const trial_slot& each : slots) {
+      tensors_.push_back(std::make_unique<any_tensor>(each.kind, each.elements));
+      wheres_.push_back(each.where);
+    }
+  }
+
+  manifest make_manifest() {
+    manifest made;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const std::string name = "slot" + std::to_string(i);
+      any_tensor& tensor = *tensors_[i];
+      switch (wheres_[i]) {
+        case residence::own: made.add(name, tensor); break;
+        case residence::arena: made.add(name, in_arena(tensor)); break;
+        case residence::adopted:
+          visit_element(tensor.kind, [&](auto type) {
+            made.add_range(name, static_cast<typename decltype(type)::type*>(tensor.memory), tensor.elements);
+          });
+          break;
+      }
+    }
+    return made;
+  }
+
+  /// Sets the gradient of slot `s` for this step.
+  void fill(std::uint64_t seed, int rank, std::uint64_t step, std::size_t s) {
+    for (std::size_t i = 0; i < tensors_[s]->elements; ++i) {
+      tensors_[s]->set(i, gradient_of(seed, rank, step, s, i));
+    }
+  }
+
+  std::size_t size() const { return tensors_.size(); }
+  const any_tensor& tensor(std::size_t s) const { return *tensors_[s]; }
+
+  std::vector<std::byte> bytes() const {
+    std::vector<std::byte> all;
+    for (const auto& tensor : tensors_) {
+      const auto part = tensor->bytes();
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  /// Between -1000 and 1000, over ten orders of magnitude, sometimes zero. The same on every platform.
+  static double gradient_of(std::uint64_t seed, int rank, std::uint64_t step, std::size_t s, std::size_t i) {
+    std::uint64_t h = seed * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(rank) * 0xbf58476d1ce4e5b9U +
+                      step * 0x94d049bb133111ebU + s * 0xd6e8feb86659fd93U + i * 0xa0761d6478bd642fU;
+    h ^= h >> 32;
+    h *= 0xd6e8feb86659fd93U;
+    h ^= h >> 29;
+    if (h % 32 == 0) {
+      return 0;
+    }
+    const double mantissa = 1 + static_cast<double>(h >> 44) / double{1 << 20};
+    return std::ldexp((h & 32) != 0 ? mantissa : -mantissa, static_cast<int>(h >> 6 & 31) - 23);
+  }
+
+ private:
+  std::vector<std::unique_ptr<any_tensor>> tensors_;
+  std::vector<residence> wheres_;
+};
+
+/// Seals a trial model with a choice of policies.
+template <class Backend>
+auto synchronize_trial(trial_model& model, Backend backend, const policy_choice& choice) {
+  return synchronize(model.make_manifest(), std::move(backend), choice.overlap, choice.compression, choice.bucketing);
+}
+
+/// The slots in an order of its own for each rank and step.
+inline std::vector<std::uint32_t> shuffled_slots(std::size_t count, std::uint64_t seed, int rank, std::uint64_t step) {
+  std::vector<std::uint32_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    order[i] = static_cast<std::uint32_t>(i);
+  }
+  std::mt19937_64 random(seed + static_cast<std::uint64_t>(rank) * 1000 + step);
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
+}  // namespace gradweave::tests

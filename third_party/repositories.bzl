@@ -1,0 +1,28 @@
+"""Everything outside of this repository that gradweave's build uses. Nothing is downloaded."""
+
+load("//third_party:system_library.bzl", "system_library")
+load("//third_party/cuda:repository.bzl", "cuda_repository")
+load("//third_party/debian_bazel:repositories.bzl", "debian_bazel_repositories")
+
+def gradweave_repositories():
+    """Declares all repositories. WORKSPACE calls this once."""
+    debian_bazel_repositories()
+    cuda_repository(name = "cuda")
+    system_library(
+        name = "doctest",
+        build_file = "//third_party/doctest:doctest.BUILD",
+        header = "doctest/doctest.h",
+        debian_package = "doctest-dev",
+    )
+    system_library(
+        name = "benchmark",
+        build_file = "//third_party/benchmark:benchmark.BUILD",
+        header = "benchmark/benchmark.h",
+        debian_package = "libbenchmark-dev",
+    )
+    system_library(
+        name = "cli11",
+        build_file = "//third_party/cli11:cli11.BUILD",
+        header = "CLI/CLI.hpp",
+        debian_package = "libcli11-dev",
+    )
