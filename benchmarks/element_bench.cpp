@@ -1,7 +1,7 @@
 // How fast do conversions, sums and divisions run, against a memcpy of their float32 side in the same run?
 //   bazel run -c opt //benchmarks:element_bench
-// bytes_per_second counts the float32 side once (for sums and divisions: the elements in place), so figures compare with
-// memcpy's directly. 64 MiB of floats lie outside the caches; 64 KiB lie inside the second level.
+// bytes_per_second counts the float32 side once (for sums and divisions: the elements in place), so figures compare
+// with memcpy's directly. 64 MiB of floats lie outside the caches; 64 KiB lie inside the second level.
 #include <bit>
 #include <cstddef>
 #include <cstdint>

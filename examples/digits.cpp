@@ -112,7 +112,8 @@ void print_summary(std::span<digits::training_result> ranks, const digits::image
   std::printf("bytes a step     %.1f KiB raw, %.1f KiB on the wire (%.2f times as many), all ranks together\n",
               bytes_raw / 1024 / steps, bytes_on_wire / 1024 / steps, bytes_on_wire / bytes_raw);
   if (ranks.front().skipped != 0) {
-    std::printf("skipped          %zu steps, in which a gradient was too large for its format\n", ranks.front().skipped);
+    std::printf("skipped          %zu steps, in which a gradient was too large for its format\n",
+                ranks.front().skipped);
   }
 }
 

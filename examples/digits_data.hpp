@@ -144,7 +144,9 @@ inline split_images hold_out_a_fifth(const image_set& images, std::uint64_t seed
 /// else among the program's runfiles, else below the present directory. Throws data_error that names the places.
 inline std::filesystem::path find_data(const std::filesystem::path& given, const std::filesystem::path& program) {
   namespace fs = std::filesystem;
-  const auto variable = [](const char* name) { return std::getenv(name) != nullptr ? fs::path(std::getenv(name)) : fs::path(); };
+  const auto variable = [](const char* name) {
+    return std::getenv(name) != nullptr ? fs::path(std::getenv(name)) : fs::path();
+  };
   if (!given.empty()) {
     const fs::path path = variable("BUILD_WORKING_DIRECTORY") / given;  // bazel run changes the directory
     if (!fs::exists(path)) {

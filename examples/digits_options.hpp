@@ -30,8 +30,8 @@ struct usage_error : std::runtime_error {
 struct command_line {
   training_options training;
   int ranks = 2;
-  std::string data;                ///< empty: look for it
-  std::optional<std::string> help; ///< set where the user asks for help instead
+  std::string data;                 ///< empty: look for it
+  std::optional<std::string> help;  ///< set where the user asks for help instead
 };
 
 namespace detail {
@@ -125,7 +125,8 @@ inline command_line parse_command_line(int count, const char* const* arguments) 
   double bucket_mib = 25;
 
   CLI::App app(
-      "Trains a small multilayer perceptron to read handwritten digits. Ranks are threads of this process; each works on\n"
+      "Trains a small multilayer perceptron to read handwritten digits. Ranks are threads of this process; each works "
+      "on\n"
       "its share of every batch, and gradweave averages their gradients.",
       "digits");
   const auto ranks_max = static_cast<int>(parsed.training.global_batch);

@@ -42,7 +42,7 @@ struct training_options {
 /// divided by the ranks is dropped, and so are the images of an epoch that do not fill a batch. (They are others in
 /// each epoch.)
 struct work_division {
-  std::size_t shard = 0;            ///< images a step and rank
+  std::size_t shard = 0;  ///< images a step and rank
   std::size_t steps_per_epoch = 0;
 
   work_division(std::size_t images, std::size_t global_batch, int ranks)

@@ -17,7 +17,7 @@ int main() {
     auto sync = gw::synchronize(std::move(gradients), std::move(backend), gw::compression::bf16{});
 
     for (int i = 0; i < 300; ++i) {
-      (void)sync.step([&](auto& step) {
+      sync.step([&](auto& step) {
         gradient = {0, 0};
         for (const float point : {0.25f, 0.75f}) {
           const float x = sync.rank() == 0 ? point : -point;
@@ -27,9 +27,11 @@ int main() {
         }
         step.ready(slot);
       });  // the gradient is the average over both ranks now
-      for (std::size_t k = 0; k < 2; ++k) line[k] -= 0.5f * gradient[k];
+      for (std::size_t k = 0; k < 2; ++k)
+        line[k] -= 0.5f * gradient[k];
     }
-    if (sync.rank() == 0) std::cout << "y = " << line[0] << " x + " << line[1] << '\n' << sync.report();
+    if (sync.rank() == 0)
+      std::cout << "y = " << line[0] << " x + " << line[1] << '\n' << sync.report();
   });
 }
 // [/main]

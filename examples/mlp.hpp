@@ -110,8 +110,8 @@ class mlp {
   std::size_t layers() const { return widths_.size() - 1; }
 
   void add_parameter(std::string name, std::size_t elements) {
-    parameters_.push_back({std::move(name), std::vector<float>(elements), std::vector<float>(elements),
-                           std::vector<float>(elements)});
+    parameters_.push_back(
+        {std::move(name), std::vector<float>(elements), std::vector<float>(elements), std::vector<float>(elements)});
   }
 
   /// activations_[0] is the batch, activations_[n] what layer n - 1 makes of it, [samples][width].

@@ -107,7 +107,8 @@ TEST_CASE("element: names") {
 }
 
 TEST_CASE("element: visit_element works at compile time and hands results through by reference") {
-  static_assert(gw::visit_element(gw::element_kind::int16, []<class T>(std::type_identity<T>) { return sizeof(T); }) == 2);
+  static_assert(gw::visit_element(gw::element_kind::int16, []<class T>(std::type_identity<T>) { return sizeof(T); }) ==
+                2);
   int target = 0;
   gw::visit_element(gw::element_kind::uint32, [&](auto) -> int& { return target; }) = 5;
   CHECK(target == 5);

@@ -27,9 +27,10 @@ namespace {
 constexpr std::uint32_t seed = 20240609;
 
 template <class T>
-using integer_of = std::conditional_t<
-    sizeof(T) == 1, std::uint8_t,
-    std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+using integer_of =
+    std::conditional_t<sizeof(T) == 1, std::uint8_t,
+                       std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                          std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
 
 /// Elements travel as their bits: -ffast-math must find no NaN to have ideas about.
 template <class T>
@@ -144,11 +145,12 @@ T add(integer_of<T> a, integer_of<T> b) {
 TYPE_TO_STRING(gw::float16);
 TYPE_TO_STRING(gw::bfloat16);
 
-#define EVERY_ELEMENT                                                                                       \
+#define EVERY_ELEMENT                                                                                            \
   float, double, gw::float16, gw::bfloat16, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, \
       std::uint16_t, std::uint32_t, std::uint64_t
 
-TEST_CASE_TEMPLATE("reduction: min and max are exact, take NaN to canonical NaN and -0 for less than +0", T, EVERY_ELEMENT) {
+TEST_CASE_TEMPLATE("reduction: min and max are exact, take NaN to canonical NaN and -0 for less than +0", T,
+                   EVERY_ELEMENT) {
   const pairs<T> input;
   for_each_set([&](instruction_set set) {
     for (const auto op : {operation::min, operation::max}) {
@@ -192,7 +194,8 @@ TEST_CASE_TEMPLATE("reduction: every length, and not a byte beyond", T, EVERY_EL
         bits<T> whole = input.left;
         gw::detail::reduce_elements<T>(set, op, bytes<T>(whole), bytes<T>(input.right), whole.size());
         bits<T> result = input.left;
-        gw::detail::reduce_elements<T>(set, op, bytes<T>(result) + sizeof(T), bytes<T>(input.right) + sizeof(T), elements);
+        gw::detail::reduce_elements<T>(set, op, bytes<T>(result) + sizeof(T), bytes<T>(input.right) + sizeof(T),
+                                       elements);
         REQUIRE(result[0] == input.left[0]);
         REQUIRE(std::equal(result.begin() + static_cast<std::ptrdiff_t>(elements) + 1, result.end(),
                            input.left.begin() + static_cast<std::ptrdiff_t>(elements) + 1));
@@ -263,7 +266,8 @@ TEST_CASE_TEMPLATE("reduction: integers divide toward zero", T, std::int8_t, std
       CAPTURE(original[i]);
       CAPTURE(divisor);
       const auto value = static_cast<T>(original[i]);
-      const auto magnitude = static_cast<std::uint64_t>(value < T{0} ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value));
+      const auto magnitude = static_cast<std::uint64_t>(value < T{0} ? 0 - static_cast<std::uint64_t>(value)
+                                                                     : static_cast<std::uint64_t>(value));
       const std::uint64_t quotient = magnitude / divisor;
       REQUIRE(values[i] == static_cast<integer_of<T>>(value < T{0} ? 0 - quotient : quotient));
     }

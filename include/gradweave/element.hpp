@@ -33,19 +33,19 @@ enum class element_kind : std::uint8_t {
   uint64 = 12,
 };
 
-/// Says which format a type has, as `static constexpr element_kind kind`. Specialize it for your own type whose bytes are
-/// that format, such as a compiler's or CUDA's 16-bit float. Every integer type has one by its width and sign, but for
-/// bool and the character types (which `signed char` and `unsigned char` are not, here).
+/// Says which format a type has, as `static constexpr element_kind kind`. Specialize it for your own type whose bytes
+/// are that format, such as a compiler's or CUDA's 16-bit float. Every integer type has one by its width and sign, but
+/// for bool and the character types (which `signed char` and `unsigned char` are not, here).
 template <class T>
 struct element_traits {};
 
 namespace detail {
 
 template <class T>
-concept counting_integer =
-    std::integral<T> && !(std::same_as<T, bool> || std::same_as<T, char> || std::same_as<T, wchar_t> ||
-                          std::same_as<T, char8_t> || std::same_as<T, char16_t> || std::same_as<T, char32_t>) &&
-    std::same_as<T, std::remove_cv_t<T>> && sizeof(T) <= 8;
+concept counting_integer = std::integral<T> &&
+                           !(std::same_as<T, bool> || std::same_as<T, char> || std::same_as<T, wchar_t> ||
+                             std::same_as<T, char8_t> || std::same_as<T, char16_t> || std::same_as<T, char32_t>) &&
+                           std::same_as<T, std::remove_cv_t<T>> && sizeof(T) <= 8;
 
 }  // namespace detail
 
@@ -72,9 +72,9 @@ struct element_traits<bfloat16> {
 template <class T>
   requires detail::counting_integer<T>
 struct element_traits<T> {
-  static constexpr element_kind kind =
-      static_cast<element_kind>(static_cast<unsigned>(std::signed_integral<T> ? element_kind::int8 : element_kind::uint8) +
-                                static_cast<unsigned>(std::countr_zero(sizeof(T))));
+  static constexpr element_kind kind = static_cast<element_kind>(
+      static_cast<unsigned>(std::signed_integral<T> ? element_kind::int8 : element_kind::uint8) +
+      static_cast<unsigned>(std::countr_zero(sizeof(T))));
 };
 
 /// Whether a value read off the wire names an element kind of this version.
@@ -121,30 +121,18 @@ inline constexpr element_kind element_kind_of = element_traits<T>::kind;
 template <std::invocable<std::type_identity<float>> Visitor>
 constexpr decltype(auto) visit_element(element_kind kind, Visitor&& visitor) {
   switch (kind) {
-    case element_kind::float32:
-      return visitor(std::type_identity<float>{});
-    case element_kind::float64:
-      return visitor(std::type_identity<double>{});
-    case element_kind::float16:
-      return visitor(std::type_identity<float16>{});
-    case element_kind::bfloat16:
-      return visitor(std::type_identity<bfloat16>{});
-    case element_kind::int8:
-      return visitor(std::type_identity<std::int8_t>{});
-    case element_kind::int16:
-      return visitor(std::type_identity<std::int16_t>{});
-    case element_kind::int32:
-      return visitor(std::type_identity<std::int32_t>{});
-    case element_kind::int64:
-      return visitor(std::type_identity<std::int64_t>{});
-    case element_kind::uint8:
-      return visitor(std::type_identity<std::uint8_t>{});
-    case element_kind::uint16:
-      return visitor(std::type_identity<std::uint16_t>{});
-    case element_kind::uint32:
-      return visitor(std::type_identity<std::uint32_t>{});
-    case element_kind::uint64:
-      return visitor(std::type_identity<std::uint64_t>{});
+    case element_kind::float32: return visitor(std::type_identity<float>{});
+    case element_kind::float64: return visitor(std::type_identity<double>{});
+    case element_kind::float16: return visitor(std::type_identity<float16>{});
+    case element_kind::bfloat16: return visitor(std::type_identity<bfloat16>{});
+    case element_kind::int8: return visitor(std::type_identity<std::int8_t>{});
+    case element_kind::int16: return visitor(std::type_identity<std::int16_t>{});
+    case element_kind::int32: return visitor(std::type_identity<std::int32_t>{});
+    case element_kind::int64: return visitor(std::type_identity<std::int64_t>{});
+    case element_kind::uint8: return visitor(std::type_identity<std::uint8_t>{});
+    case element_kind::uint16: return visitor(std::type_identity<std::uint16_t>{});
+    case element_kind::uint32: return visitor(std::type_identity<std::uint32_t>{});
+    case element_kind::uint64: return visitor(std::type_identity<std::uint64_t>{});
   }
   violate("visit_element: not an element kind; check values from the wire with is_valid");
 }

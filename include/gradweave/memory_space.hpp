@@ -15,10 +15,8 @@ enum class memory_space : std::uint8_t {
 
 constexpr std::string_view memory_space_name(memory_space space) noexcept {
   switch (space) {
-    case memory_space::host:
-      return "host";
-    case memory_space::cuda:
-      return "cuda";
+    case memory_space::host: return "host";
+    case memory_space::cuda: return "cuda";
   }
   return "invalid";
 }

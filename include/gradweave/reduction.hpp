@@ -18,13 +18,14 @@
 #include <gradweave/element.hpp>
 #include <gradweave/element/convert.hpp>
 #include <gradweave/element/instruction_set.hpp>
+#include <gradweave/element/loops.hpp>
 #include <gradweave/element/quotient.hpp>
 
 namespace gradweave {
 
 /// How two elements become one. The values travel on the wire and never change.
 ///  - sum: float16 and bfloat16 add in float and round once a call; integers wrap.
-///  - min, max: IEEE 754-2019 minimum and maximum, exact: a NaN on either side gives the canonical NaN, -0 is less than +0.
+///  - min, max: IEEE 754-2019 minimum and maximum, exact: a NaN on either side gives the canonical NaN, -0 is below +0.
 enum class reduction_operation : std::uint8_t {
   sum = 1,
   min = 2,
@@ -84,12 +85,12 @@ void sum_portable(std::byte* accumulator, const std::byte* contribution, std::si
   reduce_loop<T>(accumulator, contribution, elements, sum_of{});
 }
 
-/// The greater of two encodings in an order that is data, so that one loop an element width serves minimum and maximum of
-/// signed, unsigned and floating elements. Integer comparisons, since -ffast-math leaves NaN and -0 to the compiler.
+/// The greater of two encodings in an order that is data, so that one loop an element width serves minimum and maximum
+/// of signed, unsigned and floating elements. Integer comparisons, since -ffast-math leaves NaN and -0 to the compiler.
 template <class Integer>
 struct greater_of {
-  Integer fold;  ///< inverts negative magnitudes: floats are sign and magnitude, and then compare like integers
-  Integer flip;  ///< all ones turns the order round; the sign bit makes it that of unsigned integers
+  Integer fold;      ///< inverts negative magnitudes: floats are sign and magnitude, and then compare like integers
+  Integer flip;      ///< all ones turns the order round; the sign bit makes it that of unsigned integers
   Integer infinity;  ///< magnitudes beyond are NaN; for integers, no magnitude is
   Integer canonical_nan;
 
@@ -129,8 +130,8 @@ constexpr auto order_of(bool turned_round) noexcept {
   }
 }
 
-/// Calls `use(first element, floats, count)` for one stretch after another of float16s or bfloat16s, decoded, and encodes
-/// what it made of the floats. The stretch stays in the first-level cache.
+/// Calls `use(first element, floats, count)` for one stretch after another of float16s or bfloat16s, decoded, and
+/// encodes what it made of the floats. The stretch stays in the first-level cache.
 template <class Half, class Use>
 void through_float32(instruction_set set, std::byte* values, std::size_t elements, Use&& use) noexcept {
   constexpr std::size_t stretch = 512;
@@ -164,12 +165,9 @@ template <class T>
 void reduce_elements(instruction_set set, reduction_operation operation, std::byte* accumulator,
                      const std::byte* contribution, std::size_t elements) {
   switch (operation) {
-    case reduction_operation::sum:
-      return sum_elements<T>(set, accumulator, contribution, elements);
-    case reduction_operation::min:
-      return reduce_to_greater(accumulator, contribution, elements, order_of<T>(true));
-    case reduction_operation::max:
-      return reduce_to_greater(accumulator, contribution, elements, order_of<T>(false));
+    case reduction_operation::sum: return sum_elements<T>(set, accumulator, contribution, elements);
+    case reduction_operation::min: return reduce_to_greater(accumulator, contribution, elements, order_of<T>(true));
+    case reduction_operation::max: return reduce_to_greater(accumulator, contribution, elements, order_of<T>(false));
   }
   violate("reduce_into: not a reduction operation");
 }
@@ -203,9 +201,9 @@ inline void reduce_into(reduction_operation operation, element_kind kind, std::b
   });
 }
 
-/// values[i] /= divisor. float32 and float64: the correctly rounded quotient. float16 and bfloat16: the float32 quotient,
-/// rounded once more to the format. Integers: truncated toward zero. The divisor is 1 to divisor_max, or it throws
-/// contract_violation, as it does for an invalid kind.
+/// values[i] /= divisor. float32 and float64: the correctly rounded quotient. float16 and bfloat16: the float32
+/// quotient, rounded once more to the format. Integers: truncated toward zero. The divisor is 1 to divisor_max, or it
+/// throws contract_violation, as it does for an invalid kind.
 inline void divide(element_kind kind, std::byte* values, std::size_t elements, std::uint32_t divisor) {
   require(divisor >= 1 && divisor <= divisor_max, "divide: the divisor must be 1 to 2^24");
   visit_element(kind, [&]<class T>(std::type_identity<T>) {

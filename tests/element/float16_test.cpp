@@ -14,8 +14,8 @@ namespace gw = gradweave;
 
 namespace {
 
-/// The value of the non-negative finite encoding `bits`, from the definition in IEEE 754. Its successor 0x7c00 counts as
-/// 65536, which is where rounding sees the next number.
+/// The value of the non-negative finite encoding `bits`, from the definition in IEEE 754. Its successor 0x7c00 counts
+/// as 65536, which is where rounding sees the next number.
 double value_of_half(std::uint32_t bits) {
   const int exponent = static_cast<int>(bits >> 10);
   const int fraction = static_cast<int>(bits & 0x3ffu);

@@ -71,8 +71,8 @@ void check_quotients(const std::vector<bits_of<T>>& values, std::uint32_t diviso
                               static_cast<T>(divisor));
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto magnitude = static_cast<bits_of<T>>(values[i] & ~sign);
-      const auto expected =
-          static_cast<bits_of<T>>((values[i] & sign) | static_cast<bits_of<T>>(reference_quotient<T>(magnitude, divisor)));
+      const auto expected = static_cast<bits_of<T>>((values[i] & sign) |
+                                                    static_cast<bits_of<T>>(reference_quotient<T>(magnitude, divisor)));
       CAPTURE(values[i]);
       CAPTURE(divisor);
       REQUIRE(quotients[i] == expected);

@@ -15,12 +15,12 @@ struct bfloat16 {
   friend constexpr bool operator==(bfloat16, bfloat16) = default;
 };
 
-/// The nearest bfloat16, ties to even; beyond the largest finite value that is infinity. Subnormals are exact. Every NaN
-/// becomes the one quiet NaN 0x7fc0, its sign dropped, so that ranks agree on its bits.
+/// The nearest bfloat16, ties to even; beyond the largest finite value that is infinity. Subnormals are exact. Every
+/// NaN becomes the one quiet NaN 0x7fc0, its sign dropped, so that ranks agree on its bits.
 constexpr bfloat16 to_bfloat16(float value) noexcept {
-  // All on integers: flush-to-zero modes, rounding modes and -ffast-math cannot reach it. Without branches, with a signed
-  // comparison, which vector units have and the unsigned one they lack, and narrowed once, so that loops over it become
-  // good vector code. A carry from rounding into the exponent is right: it makes the next binade, or infinity.
+  // All on integers: flush-to-zero modes, rounding modes and -ffast-math cannot reach it. Without branches, with a
+  // signed comparison, which vector units have and the unsigned one they lack, and narrowed once, so that loops over it
+  // become good vector code. A carry from rounding into the exponent is right: it makes the next binade, or infinity.
   const auto given = std::bit_cast<std::uint32_t>(value);
   const bool nan = static_cast<std::int32_t>(given & 0x7fff'ffffu) > 0x7f80'0000;
   const std::uint32_t bits = nan ? 0x7fc0'0000u : given;

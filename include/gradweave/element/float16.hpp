@@ -49,9 +49,10 @@ constexpr float to_float32(float16 value) noexcept {
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   const std::uint32_t sign = (value.bits & 0x8000u) << 16;
   const std::uint32_t rebiased = (magnitude << 13) + (112u << 23);
-  // A product of integer and power of two is exact and never subnormal in float, so no mode of the processor changes it,
-  // and a compiler that fuses it into an addition that follows changes nothing.
-  const auto subnormal = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+  // A product of integer and power of two is exact and never subnormal in float, so no mode of the processor changes
+  // it, and a compiler that fuses it into an addition that follows changes nothing.
+  const auto subnormal =
+      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
   const std::uint32_t finite = magnitude < 0x0400u ? subnormal : rebiased;
   const std::uint32_t infinite = magnitude == 0x7c00u ? 0x7f80'0000u : finite;
   return std::bit_cast<float>(magnitude > 0x7c00u ? 0x7fc0'0000u : sign | infinite);

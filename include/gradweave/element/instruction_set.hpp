@@ -23,8 +23,8 @@ enum class instruction_set : std::uint8_t {
 #define GRADWEAVE_VECTOR_TARGET GRADWEAVE_TARGET("avx2,f16c")
 
 inline bool has_avx2_and_f16c() noexcept {
-  // The answer is kept because cpuid traps in virtual machines, where it takes microseconds. Of the two features clang 14
-  // names only the first, which also says whether the operating system saves the registers.
+  // The answer is kept because cpuid traps in virtual machines, where it takes microseconds. Of the two features clang
+  // 14 names only the first, which also says whether the operating system saves the registers.
   static const bool has = [] {
     std::uint32_t eax = 1, ebx = 0, ecx = 0, edx = 0;
     asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));

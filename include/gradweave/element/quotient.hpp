@@ -1,14 +1,15 @@
 /// @file
-/// Correctly rounded division of floats by one divisor. By instructions that are named, since under -ffast-math compilers
-/// multiply by a rounded reciprocal, or refine an estimate of it, and no attribute that gcc and clang share forbids that.
+/// Correctly rounded division of floats by one divisor. By instructions that are named, since under -ffast-math
+/// compilers multiply by a rounded reciprocal, or refine an estimate of it, and no attribute that gcc and clang share
+/// forbids that.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 
 #include <gradweave/config.hpp>
-#include <gradweave/element/convert.hpp>
 #include <gradweave/element/instruction_set.hpp>
+#include <gradweave/element/loops.hpp>
 
 namespace gradweave::detail {
 
@@ -25,7 +26,8 @@ GRADWEAVE_ALWAYS_INLINE void divide_by(double& value, const double& divisor) noe
   asm("divsd {%1, %0|%0, %1}" : "+x"(value) : "x"(divisor));
 }
 
-GRADWEAVE_VECTOR_TARGET GRADWEAVE_ALWAYS_INLINE void divide_by(float_vector& value, const float_vector& divisor) noexcept {
+GRADWEAVE_VECTOR_TARGET GRADWEAVE_ALWAYS_INLINE void divide_by(float_vector& value,
+                                                               const float_vector& divisor) noexcept {
   asm("vdivps {%1, %0, %0|%0, %0, %1}" : "+x"(value) : "x"(divisor));
 }
 

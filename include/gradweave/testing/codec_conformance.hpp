@@ -134,10 +134,12 @@ class codec_examination {
   }
 
   void examine(const codec_case& given) {
-    const std::span<const float> values = given.values;
+    const canaried_memory input(given.values.size() * sizeof(float));
+    std::ranges::copy(given.values, input.as<float>().begin());
+    const std::span<const float> values = input.as<float>();
     const std::size_t wire_bytes = codec_.wire_bytes(values.size());
-    canaried_memory wire(wire_bytes, std::byte{0x00});
-    canaried_memory again(wire_bytes, std::byte{0xff});
+    const canaried_memory wire(wire_bytes, std::byte{0x00});
+    const canaried_memory again(wire_bytes, std::byte{0xff});
     const std::size_t count = codec_.encode(values, wire.bytes());
     const bool same_count = codec_.encode(values, again.bytes()) == count;
     const bool inside = recorder_.check(wire.intact() && again.intact(),
@@ -147,17 +149,17 @@ class codec_examination {
     });
     const std::vector<float> decoded = decode(given, wire.bytes());
     compare(given, decoded, count);
-    in_chunks(given, wire.bytes(), decoded, count);
+    in_chunks(given.name, values, wire.bytes(), decoded, count);
     if (inside && options_.guard_pages) {
-      within_guards(given);
+      within_guards(given.name, values, wire.bytes());
     }
   }
 
  private:
   std::vector<float> decode(const codec_case& given, std::span<const std::byte> wire) {
     const std::size_t n = given.values.size();
-    canaried_memory first(n * sizeof(float), std::byte{0x00});
-    canaried_memory second(n * sizeof(float), std::byte{0xff});
+    const canaried_memory first(n * sizeof(float), std::byte{0x00});
+    const canaried_memory second(n * sizeof(float), std::byte{0xff});
     codec_.decode(wire, first.as<float>());
     codec_.decode(wire, second.as<float>());
     recorder_.check(first.intact() && second.intact(),
@@ -167,14 +169,12 @@ class codec_examination {
     });
     const std::vector<float> decoded(first.as<float>().begin(), first.as<float>().end());
     if constexpr (codec_adds<Codec>) {
-      std::vector<float> sums(n, 1.5F);
-      std::vector<float> expected(n);
+      const canaried_memory sums(n * sizeof(float));
+      std::ranges::fill(sums.as<float>(), 1.5F);
+      codec_.decode_add(wire, sums.as<float>());
+      recorder_.check(sums.intact(), [&] { return given.name + ": decode_add wrote outside of the sums"; });
       for (std::size_t i = 0; i < n; ++i) {
-        expected[i] = 1.5F + decoded[i];
-      }
-      codec_.decode_add(wire, sums);
-      for (std::size_t i = 0; i < n; ++i) {
-        recorder_.check(!is_finite(decoded[i]) || magnitude_bits(sums[i]) == magnitude_bits(expected[i]),
+        recorder_.check(!is_finite(decoded[i]) || magnitude_bits(sums.as<float>()[i]) == magnitude_bits(1.5F + decoded[i]),
                         [&] { return given.name + ": decode_add differs from decode and an addition"; });
       }
     }
@@ -223,11 +223,11 @@ class codec_examination {
   }
 
   /// A driver encodes and decodes in chunks that it cuts between blocks; the bytes must be the same.
-  void in_chunks(const codec_case& given, std::span<const std::byte> wire, std::span<const float> decoded,
-                 std::size_t count) {
-    const std::size_t n = given.values.size();
-    std::vector<std::byte> chunked(wire.size(), std::byte{0xaa});
-    std::vector<float> values(n, -7.0F);
+  void in_chunks(const std::string& name, std::span<const float> values, std::span<const std::byte> wire,
+                 std::span<const float> decoded, std::size_t count) {
+    const std::size_t n = values.size();
+    const canaried_memory chunked(wire.size(), std::byte{0xaa});
+    const canaried_memory chunked_values(n * sizeof(float), std::byte{0xaa});
     std::size_t chunked_count = 0;
     for (std::size_t begin = 0; begin < n;) {
       const std::size_t blocks = 1 + random_.below(std::max<std::size_t>(1, n / Codec::block_elements));
@@ -237,26 +237,25 @@ class codec_examination {
       if (!recorder_.check(at + bytes <= wire.size(), "wire_bytes does not add up over a cut between blocks")) {
         return;
       }
-      chunked_count += codec_.encode(std::span(given.values).subspan(begin, length), std::span(chunked).subspan(at, bytes));
-      codec_.decode(wire.subspan(at, bytes), std::span(values).subspan(begin, length));
+      chunked_count += codec_.encode(values.subspan(begin, length), chunked.bytes().subspan(at, bytes));
+      codec_.decode(wire.subspan(at, bytes), chunked_values.as<float>().subspan(begin, length));
       begin += length;
     }
-    recorder_.check(chunked_count == count && std::ranges::equal(chunked, wire),
-                    [&] { return given.name + ": encoded in chunks between blocks the bytes differ"; });
-    recorder_.check(same_bits(values, decoded),
-                    [&] { return given.name + ": decoded in chunks between blocks the values differ"; });
+    recorder_.check(chunked_count == count && std::ranges::equal(chunked.bytes(), wire),
+                    [&] { return name + ": encoded in chunks between blocks the bytes differ"; });
+    recorder_.check(same_bits(chunked_values.as<float>(), decoded),
+                    [&] { return name + ": decoded in chunks between blocks the values differ"; });
   }
 
-  void within_guards(const codec_case& given) {
-    const guarded_memory values(given.values.size() * sizeof(float));
-    const guarded_memory wire(codec_.wire_bytes(given.values.size()));
-    const guarded_memory decoded(given.values.size() * sizeof(float));
-    std::ranges::copy(given.values, values.as<float>().begin());
-    recorder_.check(survives([&] { codec_.encode(values.as<float>(), wire.bytes()); }),
-                    [&] { return given.name + ": encode reads past the end of the values, or crashes"; });
-    codec_.encode(given.values, wire.bytes());
-    recorder_.check(survives([&] { codec_.decode(wire.bytes(), decoded.as<float>()); }),
-                    [&] { return given.name + ": decode reads past the end of the wire, or crashes"; });
+  void within_guards(const std::string& name, std::span<const float> values, std::span<const std::byte> wire) {
+    const guarded_memory guarded_values(values.size_bytes());
+    const guarded_memory guarded_wire(wire.size());
+    std::ranges::copy(values, guarded_values.as<float>().begin());
+    recorder_.check(survives([&] { codec_.encode(guarded_values.as<float>(), guarded_wire.bytes()); }),
+                    [&] { return name + ": encode reads past the end of the values, or crashes"; });
+    std::ranges::copy(wire, guarded_wire.bytes().begin());
+    recorder_.check(survives([&] { codec_.decode(guarded_wire.bytes(), guarded_values.as<float>()); }),
+                    [&] { return name + ": decode reads past the end of the wire, or crashes"; });
   }
 
   const Codec& codec_;

@@ -1,0 +1,46 @@
+#include <gradweave/backend/scheduled.hpp>
+
+#include <cstdint>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/transport/in_process.hpp>
+
+using namespace gradweave;
+using namespace std::chrono_literals;
+
+TEST_CASE("host_arena: is zeroed, on a page boundary, and may be empty") {
+  const backend::host_arena arena(10'000);
+  CHECK(reinterpret_cast<std::uintptr_t>(arena.data()) % backend::host_arena::alignment == 0);
+  CHECK(std::all_of(arena.data(), arena.data() + 10'000, [](std::byte b) { return b == std::byte{0}; }));
+  CHECK(backend::host_arena(0).data() != nullptr);
+}
+
+TEST_CASE("scheduled: a timeout that is not positive is refused") {
+  auto ends = in_process_transport::connect(1);
+  CHECK_THROWS_AS(backend::scheduled("test", std::move(ends[0]), {.timeout = 0ms}), contract_violation);
+}
+
+TEST_CASE("scheduled: one rank alone completes every collective at once") {
+  auto ends = in_process_transport::connect(1);
+  backend::scheduled alone("test", std::move(ends[0]));
+  float values[4] = {1, 2, 3, 4};
+  float copies[4] = {};
+  const extent whole{reinterpret_cast<std::byte*>(values), sizeof values, 0};
+  const extent copied{reinterpret_cast<std::byte*>(copies), sizeof copies, 0};
+  const std::size_t pieces[] = {0, 4};
+  for (const collective operation : {collective::all_reduce, collective::reduce_scatter, collective::all_gather,
+                                     collective::all_to_all, collective::broadcast, collective::barrier}) {
+    const bool exchange = operation == collective::all_to_all;
+    alone.start({.operation = operation,
+                 .kind = element_kind::float32,
+                 .data = {exchange ? &copied : &whole, 1},
+                 .pieces = pieces,
+                 .source = {&whole, 1},
+                 .source_pieces = pieces});
+    CHECK(alone.poll());
+  }
+  CHECK(copies[3] == 4);
+  CHECK(values[2] == 3);
+  CHECK(alone.payload_bytes_sent() == 0);
+}
