@@ -27,11 +27,12 @@ int main() {
         }
         step.ready(slot);
       });  // the gradient is the average over both ranks now
-      for (std::size_t k = 0; k < 2; ++k)
-        line[k] -= 0.5f * gradient[k];
+      line[0] -= 0.5f * gradient[0];
+      line[1] -= 0.5f * gradient[1];
     }
-    if (sync.rank() == 0)
+    if (sync.rank() == 0) {
       std::cout << "y = " << line[0] << " x + " << line[1] << '\n' << sync.report();
+    }
   });
 }
 // [/main]

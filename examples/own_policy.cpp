@@ -8,12 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <random>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +23,7 @@ namespace gw = gradweave;
 
 // [codec]
 /// Block floating point: 32 values share one power of two, and each keeps 8 bits: 33 bytes for 32 values instead of 128.
-/// Rounding errs by at most 1/64 of the largest magnitude in the block.
+/// Rounding errs by at most 1/64 of the largest magnitude in the block (unless that is subnormal).
 struct block_float8 {
   // gradweave cuts a bucket between blocks only, and blocks never reach across two gradients. The last block of a
   // gradient may be shorter.
@@ -54,7 +54,7 @@ struct block_float8 {
       }
       non_finite += bad;
       int exponent = 0;
-      std::frexp(largest, &exponent);  // largest < 2^exponent
+      std::frexp(bad != 0 ? 0 : largest, &exponent);  // largest < 2^exponent
       exponent = std::max(exponent - 1, -127);
       wire[at++] = static_cast<std::byte>(bad != 0 ? not_finite : exponent);
       for (const float value : block) {
@@ -112,7 +112,8 @@ struct equal_parts {
     gw::bucket_plan made;
     std::size_t filled = 0;
     for (std::size_t i = input.slots.size(); i-- > 0;) {
-      const bool begins = made.buckets.empty() || filled >= bucket_bytes || input.slots[i].kind != input.slots[i + 1].kind;
+      const bool begins =
+          made.buckets.empty() || filled >= bucket_bytes || input.slots[i].kind != input.slots[i + 1].kind;
       if (begins) {
         made.buckets.emplace_back();
         filled = 0;
@@ -203,8 +204,8 @@ void run_rank(gw::backend::loopback backend) {
 
   if (rank == 0) {
     const gw::sync_statistics& done = sync.statistics();
-    std::printf("%d ranks: largest error %.4f of at most %.4f allowed; %.2f bytes sent for each byte of gradients\n", size,
-                worst, bound, static_cast<double>(done.bytes_on_wire) / static_cast<double>(done.bytes_raw));
+    std::printf("%d ranks: largest error %.4f of at most %.4f allowed; %.2f bytes sent for each byte of gradients\n",
+                size, worst, bound, static_cast<double>(done.bytes_on_wire) / static_cast<double>(done.bytes_raw));
   }
 }
 

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,7 @@ class matrix {
   float* gradweave_data() { return data_; }
   std::array<std::size_t, 2> gradweave_shape() const { return {rows_, columns_}; }
   // Optional: take other memory from now on. It lets a gradient live in the arena, where the collectives work on it in
-  // place; without it every gradient is copied there and back.
+  // place; without it every gradient is copied there and back. The arena lives as long as the synchronizer.
   void gradweave_rebind(void* memory) {
     data_ = static_cast<float*>(memory);
     own_ = {};
@@ -83,7 +85,7 @@ static_assert(gw::explain_gradient_tensor<elsewhere::array>());
 
 namespace {
 
-/// Exceptions on one rank reach the others and end the program, so that this is all that a check needs.
+/// An exception on one rank reaches the others too, so this is all that a check needs.
 void check(bool condition, const char* what) {
   if (!condition) {
     throw std::runtime_error(what);

@@ -28,7 +28,8 @@ struct sync_statistics {
 
   /// The part of the step that waited for communication, from 0 to 1.
   double exposed_share() const {
-    return step_time.count() == 0 ? 0 : static_cast<double>(exposed_time.count()) / static_cast<double>(step_time.count());
+    return step_time.count() == 0 ? 0
+                                  : static_cast<double>(exposed_time.count()) / static_cast<double>(step_time.count());
   }
 };
 

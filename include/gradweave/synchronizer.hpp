@@ -75,7 +75,7 @@ class synchronizer {
     require(which.index < engine_->gradients().size(), "gradient: the slot is not one of this manifest's");
     const gradient_view& view = engine_->gradients().entries()[which.index].gradient;
     require(view.kind() == element_kind_of<Element>, "gradient: the slot has another element kind");
-    return {reinterpret_cast<Element*>(engine_->memory(which)), view.elements()};
+    return {reinterpret_cast<Element*>(engine_->gradients().memory(which)), view.elements()};
   }
 
   /// The present plan: buckets in launch order.
@@ -86,7 +86,7 @@ class synchronizer {
   /// Set-up and totals in words, a few lines.
   std::string report() const {
     detail::report_input input{rank(), engine_->describe(), engine_->gradients().size(), engine_->plan().buckets.size(),
-                               {}, statistics()};
+                               {},     statistics()};
     bool compresses_any = false;
     for (const manifest_entry& entry : engine_->gradients().entries()) {
       const element_kind kind = entry.gradient.kind();

@@ -32,7 +32,8 @@ class tensor_shape {
   /// From any range of non-negative integers. Throws contract_violation where there are more than rank_max of them, or
   /// one is negative.
   template <std::ranges::input_range Range>
-    requires(std::integral<std::ranges::range_value_t<Range>> && !std::same_as<std::remove_cvref_t<Range>, tensor_shape>)
+    requires(std::integral<std::ranges::range_value_t<Range>> &&
+             !std::same_as<std::remove_cvref_t<Range>, tensor_shape>)
   constexpr explicit tensor_shape(const Range& extents) {
     for (const auto extent : extents) {
       require(rank_ < rank_max, "a tensor has more than 8 dimensions; register it flattened");
@@ -156,9 +157,8 @@ concept tensor_has_kind =
 
 /// Atom: its shape is a range of integers.
 template <class T>
-concept tensor_has_shape = adapted_tensor<T> && requires(const T& tensor) {
-  tensor_shape(detail::tensor_access<T>::shape(tensor));
-};
+concept tensor_has_shape =
+    adapted_tensor<T> && requires(const T& tensor) { tensor_shape(detail::tensor_access<T>::shape(tensor)); };
 
 /// A tensor that can hold a gradient or a parameter: contiguous, mutable, of known kind and shape.
 template <class T>
@@ -166,9 +166,8 @@ concept gradient_tensor = tensor_has_data<T> && tensor_has_kind<T> && tensor_has
 
 /// A gradient_tensor that can be pointed at other memory, so that its gradient can live in the arena.
 template <class T>
-concept rebindable_tensor = gradient_tensor<T> && requires(T& tensor, void* memory) {
-  detail::tensor_access<T>::rebind(tensor, memory);
-};
+concept rebindable_tensor =
+    gradient_tensor<T> && requires(T& tensor, void* memory) { detail::tensor_access<T>::rebind(tensor, memory); };
 
 /// A gradient_tensor that owns no memory: a temporary of it may be registered.
 template <class T>

@@ -15,8 +15,7 @@ TEST_CASE("chain_broadcast: is proved from every root, and sends (N-1) count ele
       for (const std::size_t count : proved_counts()) {
         const auto ranks = schedules_of_all(
             size, [&](schedule_world world, schedule& out) { chain_broadcast(world, root, count, 300, out); });
-        const proof result =
-            prove(ranks, {.operation = collective::broadcast, .root = root, .elements = count});
+        const proof result = prove(ranks, {.operation = collective::broadcast, .root = root, .elements = count});
         CAPTURE(size);
         CAPTURE(root);
         CAPTURE(count);

@@ -66,7 +66,8 @@ TEST_CASE("executor: reduces right when elements arrive in parts and buffers lie
       std::vector<extent> pieces;
       for (std::size_t begin = 0; begin < count; begin += 10) {  // not merged on purpose
         const std::size_t n = std::min<std::size_t>(10, count - begin);
-        pieces.push_back({reinterpret_cast<std::byte*>(values.data() + begin), n * sizeof(double), begin * sizeof(double)});
+        pieces.push_back(
+            {reinterpret_cast<std::byte*>(values.data() + begin), n * sizeof(double), begin * sizeof(double)});
       }
       std::vector<std::size_t> cut;
       cut_evenly(count, size, cut);

@@ -22,7 +22,8 @@ TEST_CASE("opening: anything that makes collectives differ makes openings differ
   std::vector<float> values(10);
   const extent whole{reinterpret_cast<std::byte*>(values.data()), 40, 0};
   const extent shorter{reinterpret_cast<std::byte*>(values.data()), 36, 0};
-  const collective_request request{.operation = collective::all_reduce, .kind = element_kind::float32, .data = {&whole, 1}};
+  const collective_request request{
+      .operation = collective::all_reduce, .kind = element_kind::float32, .data = {&whole, 1}};
   const opening own = opening::of(request, 1, 5);
   const auto differs = [&](auto change) {
     collective_request other = request;

@@ -105,9 +105,7 @@ TEST_CASE("proof: catches the same in reduce-scatter, all-gather, all-to-all and
         schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); }));
     every_mutation_is_caught(
         size,
-        {.operation = collective::all_to_all,
-         .pieces = for_all(size, pieces),
-         .source_pieces = for_all(size, pieces)},
+        {.operation = collective::all_to_all, .pieces = for_all(size, pieces), .source_pieces = for_all(size, pieces)},
         schedules_of_all(
             size, [&](schedule_world world, schedule& out) { pairwise_all_to_all(world, pieces, pieces, out); }));
     every_mutation_is_caught(

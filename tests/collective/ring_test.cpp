@@ -14,8 +14,8 @@ TEST_CASE("ring_all_reduce: is proved, and sends 2 (N-1) count elements in all")
     for (const std::size_t count : proved_counts()) {
       std::vector<std::size_t> pieces;
       cut_evenly(count, size, pieces);
-      const auto ranks = schedules_of_all(
-          size, [&](schedule_world world, schedule& out) { ring_all_reduce(world, pieces, out); });
+      const auto ranks =
+          schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_reduce(world, pieces, out); });
       const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = count});
       CAPTURE(size);
       CAPTURE(count);
@@ -29,8 +29,8 @@ TEST_CASE("ring_reduce_scatter: is proved for even and uneven pieces, and sends 
   for (const int size : proved_sizes()) {
     for (const std::size_t scale : {0, 1, 19}) {
       const auto pieces = uneven_pieces(size, scale);
-      const auto ranks = schedules_of_all(
-          size, [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); });
+      const auto ranks =
+          schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); });
       const proof result = prove(ranks, {.operation = collective::reduce_scatter, .pieces = for_all(size, pieces)});
       CAPTURE(size);
       CAPTURE(scale);
@@ -44,8 +44,8 @@ TEST_CASE("ring_all_gather: is proved for even and uneven pieces, and sends (N-1
   for (const int size : proved_sizes()) {
     for (const std::size_t scale : {0, 1, 19}) {
       const auto pieces = uneven_pieces(size, scale);
-      const auto ranks = schedules_of_all(
-          size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); });
+      const auto ranks =
+          schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); });
       const proof result = prove(ranks, {.operation = collective::all_gather, .pieces = for_all(size, pieces)});
       CAPTURE(size);
       CAPTURE(scale);

@@ -36,5 +36,7 @@ TEST_CASE("schedule_selector: what it selects for each operation is proved") {
   check({.operation = collective::barrier}, {.operation = collective::barrier});
   const std::vector<std::size_t> even{0, 200, 400, 600, 800, 1000};
   check({.operation = collective::all_to_all, .data = data, .pieces = even, .source = data, .source_pieces = even},
-        {.operation = collective::all_to_all, .pieces = tests::for_all(size, even), .source_pieces = tests::for_all(size, even)});
+        {.operation = collective::all_to_all,
+         .pieces = tests::for_all(size, even),
+         .source_pieces = tests::for_all(size, even)});
 }

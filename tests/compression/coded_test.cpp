@@ -25,7 +25,7 @@ TEST_CASE("coded: encodes what the codec supports, and leaves other kinds to non
 }
 
 TEST_CASE("as_compression: wraps a codec and leaves a policy alone") {
-  static_assert(std::same_as<decltype(compression::as_compression(compression::fp16{})),
-                             compression::coded<compression::fp16>>);
+  static_assert(
+      std::same_as<decltype(compression::as_compression(compression::fp16{})), compression::coded<compression::fp16>>);
   static_assert(std::same_as<decltype(compression::as_compression(compression::none{})), compression::none>);
 }

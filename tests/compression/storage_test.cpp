@@ -9,7 +9,8 @@ using namespace gradweave;
 TEST_CASE("as_float32: reads float32 in place, and widens the 16-bit kinds") {
   std::vector<float> room(2);
   const float plain[] = {1.5F, -2};
-  CHECK(compression::as_float32(element_kind::float32, reinterpret_cast<const std::byte*>(plain), room).data() == plain);
+  CHECK(compression::as_float32(element_kind::float32, reinterpret_cast<const std::byte*>(plain), room).data() ==
+        plain);
   const float16 half[] = {to_float16(1.5F), to_float16(-2)};
   const auto widened = compression::as_float32(element_kind::float16, reinterpret_cast<const std::byte*>(half), room);
   CHECK(widened.data() == room.data());
@@ -34,9 +35,8 @@ TEST_CASE("store_float32: rounds to the kind that is stored") {
 TEST_CASE("storage: kinds that float32 does not hold are refused") {
   std::vector<float> room(1);
   double wide = 0;
-  CHECK_THROWS_AS(
-      compression::as_float32(element_kind::float64, reinterpret_cast<const std::byte*>(&wide), room),
-      contract_violation);
+  CHECK_THROWS_AS(compression::as_float32(element_kind::float64, reinterpret_cast<const std::byte*>(&wide), room),
+                  contract_violation);
   CHECK_THROWS_AS(compression::store_float32(element_kind::float64, room, reinterpret_cast<std::byte*>(&wide)),
                   contract_violation);
 }

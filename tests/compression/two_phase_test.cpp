@@ -91,7 +91,8 @@ void check_average(Codec codec, int size, const std::vector<std::size_t>& slots,
     for (std::size_t s = 0; s < slots.size(); ++s) {
       for (std::size_t i = 0; i < slots[s]; ++i) {
         const double exact = static_cast<double>((s + 1) * (i % 13)) * (size + 1) / 2;
-        REQUIRE(std::abs(tensors[s][i] - exact) <= bound * static_cast<double>((s + 1) * 12 * static_cast<std::size_t>(size + 1)));
+        REQUIRE(std::abs(tensors[s][i] - exact) <=
+                bound * static_cast<double>((s + 1) * 12 * static_cast<std::size_t>(size + 1)));
       }
     }
   });

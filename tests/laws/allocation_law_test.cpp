@@ -58,7 +58,9 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { s
 TEST_CASE("law 4: the counting allocator counts") {
   allocations = 0;
   counting = true;
-  { const std::vector<int> some(10); }
+  {
+    const std::vector<int> some(10);
+  }
   counting = false;
   CHECK(allocations == 1);
 }

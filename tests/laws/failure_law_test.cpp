@@ -29,8 +29,8 @@ struct story {
 
 constexpr std::uint64_t steps = 4;
 
-story run_rank(backend::loopback backend, const policy_choice& choice, const std::vector<trial_slot>& slots, int culprit,
-               std::uint64_t when, fault what, std::size_t ready_before) {
+story run_rank(backend::loopback backend, const policy_choice& choice, const std::vector<trial_slot>& slots,
+               int culprit, std::uint64_t when, fault what, std::size_t ready_before) {
   const int rank = backend.rank();
   trial_model model(slots);
   story told;
@@ -74,16 +74,17 @@ story run_rank(backend::loopback backend, const policy_choice& choice, const std
   return told;
 }
 
-void check(int size, const policy_choice& choice, int culprit, std::uint64_t when, fault what, std::size_t ready_before) {
+void check(int size, const policy_choice& choice, int culprit, std::uint64_t when, fault what,
+           std::size_t ready_before) {
   const auto slots = random_slots(11, 10);
   std::vector<story> stories(static_cast<std::size_t>(size));
-  backend::run_loopback(
-      size,
-      [&](backend::loopback backend) {
-        const auto rank = static_cast<std::size_t>(backend.rank());
-        stories[rank] = run_rank(std::move(backend), choice, slots, culprit, when, what, ready_before);
-      },
-      {.timeout = 20s});
+  backend::run_loopback(size,
+                        [&](backend::loopback backend) {
+                          const auto rank = static_cast<std::size_t>(backend.rank());
+                          stories[rank] =
+                              run_rank(std::move(backend), choice, slots, culprit, when, what, ready_before);
+                        },
+                        {.timeout = 20s});
   std::optional<std::string> sentence;
   for (int rank = 0; rank < size; ++rank) {
     const story& told = stories[static_cast<std::size_t>(rank)];
@@ -101,7 +102,7 @@ void check(int size, const policy_choice& choice, int culprit, std::uint64_t whe
     CHECK(told.step == when);
     CHECK(told.cause->rank == culprit);
     CHECK(told.cause->step == static_cast<std::int64_t>(when));
-    const errc expected = what == fault::leaves ? errc::peer_lost
+    const errc expected = what == fault::leaves    ? errc::peer_lost
                           : what == fault::forgets ? errc::gradient_missing
                                                    : errc::aborted;
     CHECK(told.cause->code == expected);

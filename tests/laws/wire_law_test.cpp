@@ -29,9 +29,10 @@ class recording_backend {
   int size() const { return inner_.size(); }
   auto allocate_arena(std::size_t bytes) { return inner_.allocate_arena(bytes); }
   void start(const collective_request& request) {
-    log_->push_back(std::string(to_string(request.operation)) + " " + std::string(element_name(request.kind)) +
-                    " plan " + std::to_string(request.plan_version) + " " +
-                    std::to_string(total_bytes(request.operation == collective::all_to_all ? request.source : request.data)));
+    log_->push_back(
+        std::string(to_string(request.operation)) + " " + std::string(element_name(request.kind)) + " plan " +
+        std::to_string(request.plan_version) + " " +
+        std::to_string(total_bytes(request.operation == collective::all_to_all ? request.source : request.data)));
     inner_.start(request);
   }
   bool poll() { return inner_.poll(); }

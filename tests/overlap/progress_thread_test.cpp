@@ -57,6 +57,8 @@ TEST_CASE("progress_thread: takes work on its own thread as it comes, before the
 TEST_CASE("progress_thread: ends without ever having had a step") {
   const testing::watchdog guard("progress_thread without a step");
   queue_work work;
-  { auto lane = overlap::progress_thread{}.make_lane(work); }
+  {
+    auto lane = overlap::progress_thread{}.make_lane(work);
+  }
   CHECK(work.taken == 0);
 }

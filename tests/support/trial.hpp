@@ -19,8 +19,7 @@
 
 namespace gradweave::tests {
 
-using any_compression =
-    one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding>;
+using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding>;
 using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
 using any_bucketing = one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order>;
 

@@ -31,8 +31,8 @@ enum class collective : std::uint8_t {
 };
 
 constexpr std::string_view to_string(collective operation) {
-  constexpr std::string_view names[] = {"", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
-                                        "barrier"};
+  constexpr std::string_view names[] = {"",           "all_reduce", "reduce_scatter", "all_gather",
+                                        "all_to_all", "broadcast",  "barrier"};
   return names[static_cast<std::size_t>(operation)];
 }
 
@@ -130,9 +130,9 @@ concept backend_counts_bytes = requires(const B& backend) {
 
 /// A backend.
 template <class B>
-concept backend_policy = backend_has_rank<B> && backend_has_space<B> && backend_has_execution<B> &&
-                  backend_has_capabilities<B> && backend_has_arena<B> && backend_can_abort<B> &&
-                  backend_counts_bytes<B> && describes_itself<B> && std::movable<B>;
+concept backend_policy =
+    backend_has_rank<B> && backend_has_space<B> && backend_has_execution<B> && backend_has_capabilities<B> &&
+    backend_has_arena<B> && backend_can_abort<B> && backend_counts_bytes<B> && describes_itself<B> && std::movable<B>;
 
 /// Atoms of a host backend. `start(request)` begins a collective, one at a time. `poll()` drives it without blocking
 /// and returns true once it is complete; it throws sync_error. `wait()` sleeps until poll() may get further, and throws

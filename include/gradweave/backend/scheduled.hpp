@@ -59,7 +59,9 @@ class scheduled {
 
   /// `name` must outlive the backend; it is what the report calls it.
   scheduled(const char* name, Transport transport, scheduled_options options = {})
-      : name_(name), options_(options), executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout)) {
+      : name_(name),
+        options_(options),
+        executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout)) {
     require(options.timeout.count() > 0, "backend: the timeout must be positive");
   }
 

@@ -91,7 +91,8 @@ consteval bool explain_bucketing() {
   static_assert(std::copyable<P>, "bucketing: the policy must be copyable");
   static_assert(std::equality_comparable<P>, "bucketing: the policy must have ==");
   static_assert(describes_itself<P>, "bucketing: describe(description&) must exist and be const");
-  static_assert(bucketing_makes_plan<P>, "bucketing: plan(const bucketing_input&) must be const and return bucket_plan");
+  static_assert(bucketing_makes_plan<P>,
+                "bucketing: plan(const bucketing_input&) must be const and return bucket_plan");
   static_assert(bucketing_replans<P>, "bucketing: replans_after(std::uint64_t) must be const and return bool");
   return bucketing_policy<P>;
 }

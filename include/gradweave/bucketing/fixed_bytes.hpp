@@ -24,8 +24,8 @@ namespace gradweave::bucketing {
 /// Caps of a bucket's size. A slot is never split, and a bucket is closed once it has reached its cap, so buckets
 /// overshoot: the behaviour of PyTorch's DistributedDataParallel (Li et al., VLDB 2020, section 3.2).
 struct bucket_caps {
-  std::size_t bucket_bytes_max = std::size_t{25} << 20;        ///< all but the first
-  std::size_t first_bucket_bytes_max = std::size_t{1} << 20;   ///< small, so that communication begins early
+  std::size_t bucket_bytes_max = std::size_t{25} << 20;       ///< all but the first
+  std::size_t first_bucket_bytes_max = std::size_t{1} << 20;  ///< small, so that communication begins early
 
   friend bool operator==(const bucket_caps&, const bucket_caps&) = default;
 
@@ -59,7 +59,8 @@ struct bucket_caps {
 
 /// Fills buckets with the slots of `order`. Each element kind has buckets, and a first bucket, of its own; buckets are
 /// launched in the order in which their last slot comes.
-inline bucket_plan fill_buckets(std::span<const slot_size> slots, std::span<const slot> order, const bucket_caps& caps) {
+inline bucket_plan fill_buckets(std::span<const slot_size> slots, std::span<const slot> order,
+                                const bucket_caps& caps) {
   struct open_bucket {
     std::vector<slot> members;
     std::size_t bytes = 0;

@@ -2,10 +2,6 @@
 /// The executor: runs one rank's schedule over a transport, as a state machine that never blocks by itself. It knows
 /// steps and channels, and no algorithm. It receives and reduces in cache-sized pieces and allocates nothing once its
 /// vectors have grown.
-///
-/// Starting collective k tells each peer that payload will come from: "k is open here, and so many elements are
-/// expected of you". Payload goes only to peers that opened k, so ranks that entered different collectives find out
-/// before a byte of it moves, and an early k + 1 never mixes with k.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +18,7 @@
 
 #include <gradweave/assert.hpp>
 #include <gradweave/backend/concept.hpp>
-#include <gradweave/collective/opening.hpp>
+#include <gradweave/collective/handshake.hpp>
 #include <gradweave/collective/schedule.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
@@ -41,7 +37,7 @@ class executor {
         timeout_(timeout),
         ranks_(static_cast<std::size_t>(transport_.size())),
         channels_(2 * ranks_ + 1),
-        peers_(ranks_),
+        handshake_(ranks_),
         staging_(staging_bytes) {}
 
   Transport& transport() { return transport_; }
@@ -66,9 +62,6 @@ class executor {
     }
     scratch_extent_ = {scratch_.data(), scratch_.size(), 0};
     idle_since_ = std::chrono::steady_clock::now();
-    for (std::size_t p = 0; p < ranks_; ++p) {
-      peers_[p].unsent_opening = peers_[p].expected != 0;
-    }
     progressed_ = false;
   }
 
@@ -77,7 +70,7 @@ class executor {
   bool poll() {
     seen_ = transport_.events();
     throw_if_aborted();
-    exchange_openings();
+    handshake_.exchange(transport_, remaining_ == 0);
     for (bool progress = true; progress;) {
       progress = false;
       for (const std::size_t channel : active_) {
@@ -86,7 +79,7 @@ class executor {
       std::erase_if(active_, [&](std::size_t channel) { return channels_[channel].head == none; });
       progressed_ |= progress;
     }
-    if (remaining_ == 0 && !has_unsent_opening()) {
+    if (remaining_ == 0 && handshake_.is_told()) {
       completed_.store(sequence_, std::memory_order_relaxed);
       return true;
     }
@@ -118,17 +111,9 @@ class executor {
   struct channel_state {
     std::uint32_t head = none;
     std::uint32_t tail = none;
-    std::size_t bytes_done = 0;               // of the head step
-    std::array<std::byte, 8> partial{};       // of an element that has not arrived whole
+    std::size_t bytes_done = 0;          // of the head step
+    std::array<std::byte, 8> partial{};  // of an element that has not arrived whole
     std::size_t partial_bytes = 0;
-  };
-
-  struct peer_state {
-    std::size_t expected = 0;   // elements that this collective's schedule receives from the peer
-    std::size_t owed = 0;       // elements that it sends there
-    bool unsent_opening = false;
-    bool has_opening = false;   // one has arrived that is not used up
-    opening received;
   };
 
   std::size_t receive_channel(std::size_t peer) const { return ranks_ + peer; }
@@ -150,9 +135,7 @@ class executor {
     next_.assign(steps.size(), none);
     done_.assign(steps.size(), 0);
     active_.clear();
-    for (peer_state& peer : peers_) {
-      peer.expected = peer.owed = 0;
-    }
+    handshake_.begin(request_, sequence_);
     for (std::uint32_t i = 0; i < steps.size(); ++i) {
       const std::size_t id = channel_of(steps[i]);
       channel_state& channel = channels_[id];
@@ -164,53 +147,12 @@ class executor {
         channel.tail = i;
       }
       if (id < ranks_) {
-        peers_[id].owed += steps[i].source.count;
+        handshake_.owe(id, steps[i].source.count);
       } else if (id < local_channel()) {
-        peers_[id - ranks_].expected += steps[i].target.count;
+        handshake_.expect(id - ranks_, steps[i].target.count);
       }
     }
     remaining_ = steps.size();
-  }
-
-  // ---- openings -----------------------------------------------------------------------------------------------------
-
-  bool has_unsent_opening() const {
-    return std::any_of(peers_.begin(), peers_.end(), [](const peer_state& peer) { return peer.unsent_opening; });
-  }
-
-  void exchange_openings() {
-    for (std::size_t p = 0; p < ranks_; ++p) {
-      peer_state& peer = peers_[p];
-      if (static_cast<int>(p) == transport_.rank()) {
-        continue;
-      }
-      if (peer.unsent_opening) {
-        const opening out = opening::of(request_, sequence_, peer.expected);
-        peer.unsent_opening = !transport_.try_send_control(static_cast<int>(p), out.encode());
-      }
-      if (control_message in; !peer.has_opening && transport_.try_receive_control(static_cast<int>(p), in)) {
-        peer.received = opening::decode(in);
-        peer.has_opening = true;
-      }
-      // One for a later collective stays until that collective starts here, unless payload is still owed in this one:
-      // then the peer went on without it, so it never entered this one as it is here.
-      if (peer.has_opening && remaining_ != 0 && (peer.received.sequence <= sequence_ || still_owed(p))) {
-        check_opening(p);
-      }
-    }
-  }
-
-  bool still_owed(std::size_t p) const { return peers_[p].owed != 0 && channels_[p].head != none; }
-
-  bool is_open(std::size_t p) const { return peers_[p].has_opening && peers_[p].received.sequence == sequence_; }
-
-  void check_opening(std::size_t p) {
-    const opening own = opening::of(request_, sequence_, peers_[p].owed);
-    if (peers_[p].received != own) {
-      throw sync_error({errc::collective_mismatch, static_cast<int>(p), -1, -1, {},
-                        "ranks entered different collectives: rank " + std::to_string(transport_.rank()) + " entered " +
-                            to_string(own) + ", rank " + std::to_string(p) + " " + to_string(peers_[p].received)});
-    }
   }
 
   // ---- channels -----------------------------------------------------------------------------------------------------
@@ -231,7 +173,7 @@ class executor {
       channel.bytes_done = 0;
       --remaining_;
       if (channel.head == none && id < ranks_) {
-        peers_[id].has_opening = peers_[id].has_opening && !is_open(id);  // used up
+        handshake_.settle(id);
       }
     }
     return moved;
@@ -271,12 +213,13 @@ class executor {
     if (bytes == 0) {
       return true;
     }
-    if (!is_open(peer)) {
+    if (!handshake_.is_open(peer)) {
       return false;
     }
     std::size_t& sent = channels_[peer].bytes_done;
     while (sent != bytes) {
-      const auto piece = first_piece(buffer(step.source.buffer), step.source.begin * element_bytes_ + sent, bytes - sent);
+      const auto piece =
+          first_piece(buffer(step.source.buffer), step.source.begin * element_bytes_ + sent, bytes - sent);
       const std::size_t taken = transport_.try_send(static_cast<int>(peer), piece);
       if (taken == 0) {
         return false;
@@ -343,8 +286,8 @@ class executor {
 
   bool run_divide(const schedule_step& step) {
     if (request_.reduce.divisor != 1) {
-      for_each_piece(buffer(step.target.buffer), step.target.begin * element_bytes_,
-                     step.target.count * element_bytes_, [&](std::byte* memory, std::size_t bytes) {
+      for_each_piece(buffer(step.target.buffer), step.target.begin * element_bytes_, step.target.count * element_bytes_,
+                     [&](std::byte* memory, std::size_t bytes) {
                        divide(request_.kind, memory, bytes / element_bytes_, request_.reduce.divisor);
                      });
     }
@@ -360,28 +303,26 @@ class executor {
     }
   }
 
-  /// Calls `visit(peer)` for each peer that something is still needed from, until it returns true.
-  template <class Visit>
-  bool any_awaited_peer(Visit&& visit) const {
-    return std::any_of(active_.begin(), active_.end(), [&](std::size_t id) {
-      return id < ranks_ ? !is_open(id) && visit(id) : id < local_channel() && visit(id - ranks_);
-    });
-  }
-
   void check_for_lost_peers() {
-    any_awaited_peer([&](std::size_t p) {
-      if (transport_.peer_closed(static_cast<int>(p))) {
-        throw sync_error({errc::peer_lost, static_cast<int>(p), -1, -1, {},
-                          "rank " + std::to_string(p) + " is gone in the middle of " + to_string(own_opening())});
+    for (const std::size_t id : active_) {
+      const std::size_t p = id < ranks_ ? id : id - ranks_;
+      const bool awaited = id < ranks_ ? !handshake_.is_open(id) : id < local_channel();
+      if (awaited && transport_.peer_closed(static_cast<int>(p))) {
+        throw sync_error({errc::peer_lost,
+                          static_cast<int>(p),
+                          -1,
+                          -1,
+                          {},
+                          "rank " + std::to_string(p) + " is gone in the middle of " + to_string(handshake_.own(p))});
       }
-      return false;
-    });
+    }
   }
 
   /// Whether a peer has not entered this collective. Who waits for that knows the culprit; who only waits for payload
   /// may wait for a rank that waits itself, so it is more patient and lets the other speak first.
   bool waits_for_opening() const {
-    return std::any_of(active_.begin(), active_.end(), [&](std::size_t id) { return id < ranks_ && !is_open(id); });
+    return std::any_of(active_.begin(), active_.end(),
+                       [&](std::size_t id) { return id < ranks_ && !handshake_.is_open(id); });
   }
   std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
 
@@ -391,18 +332,16 @@ class executor {
     std::string who;
     for (const std::size_t id : active_) {
       const std::size_t p = id < ranks_ ? id : id - ranks_;
-      if (id != local_channel() && (id < ranks_ ? !is_open(id) : !not_entered)) {
+      if (id != local_channel() && (id < ranks_ ? !handshake_.is_open(id) : !not_entered)) {
         cause.rank = cause.rank == -1 ? static_cast<int>(p) : cause.rank;
         who += (who.empty() ? "rank " : ", rank ") + std::to_string(p);
       }
     }
-    cause.detail = who + (not_entered ? " did not enter " : " stopped sending in ") + to_string(own_opening()) +
-                   " within " + std::to_string(timeout_.count()) + " ms, as rank " +
-                   std::to_string(transport_.rank()) + " saw it";
+    cause.detail = who + (not_entered ? " did not enter " : " stopped sending in ") + to_string(handshake_.own(0)) +
+                   " within " + std::to_string(timeout_.count()) + " ms, as rank " + std::to_string(transport_.rank()) +
+                   " saw it";
     return cause;
   }
-
-  opening own_opening() const { return opening::of(request_, sequence_, 0); }
 
   Transport transport_;
   std::chrono::milliseconds timeout_;
@@ -415,9 +354,9 @@ class executor {
   std::size_t remaining_ = 0;
   std::vector<channel_state> channels_;  // to each peer, from each peer, local
   std::vector<std::size_t> active_;      // channels with unfinished steps
-  std::vector<peer_state> peers_;
-  std::vector<std::uint32_t> next_;      // step: the next one of its channel
-  std::vector<std::uint8_t> done_;       // step
+  handshake handshake_;
+  std::vector<std::uint32_t> next_;  // step: the next one of its channel
+  std::vector<std::uint8_t> done_;   // step
   std::vector<std::byte> staging_;
   std::vector<std::byte> scratch_;
   extent scratch_extent_;

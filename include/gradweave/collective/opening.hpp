@@ -34,9 +34,8 @@ struct opening {
   static opening of(const collective_request& request, std::uint64_t sequence, std::size_t expected) {
     opening entered;
     entered.sequence = sequence;
-    entered.elements = request.operation == collective::all_to_all
-                           ? 0
-                           : total_bytes(request.data) / element_bytes(request.kind);
+    entered.elements =
+        request.operation == collective::all_to_all ? 0 : total_bytes(request.data) / element_bytes(request.kind);
     entered.expected = expected;
     entered.plan_version = request.plan_version;
     entered.divisor = request.reduce.divisor;

@@ -25,7 +25,7 @@ namespace gradweave {
 struct collective_claim {
   collective operation = collective::barrier;
   int root = 0;
-  std::size_t elements = 0;                                ///< all_reduce, broadcast
+  std::size_t elements = 0;                                  ///< all_reduce, broadcast
   std::vector<std::vector<std::size_t>> pieces = {};         ///< a row a rank: its cut of `data`
   std::vector<std::vector<std::size_t>> source_pieces = {};  ///< a row a rank: its cut of `source` (all_to_all)
 };
@@ -86,7 +86,9 @@ class symbolic_world {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   const schedule_step& step_of(int rank, schedule::index i) const { return ranks_[at(rank)].steps()[i]; }
-  symbolic_memory& memory_of(int rank, operand_buffer buffer) { return memory_[at(rank)][static_cast<std::size_t>(buffer)]; }
+  symbolic_memory& memory_of(int rank, operand_buffer buffer) {
+    return memory_[at(rank)][static_cast<std::size_t>(buffer)];
+  }
 
   /// Sends to p: channel p. Receives from p: channel size + p. Local work: the last one.
   std::size_t channel_of(const schedule_step& step) const {
@@ -133,7 +135,7 @@ class symbolic_world {
     const schedule_step& step = step_of(rank, i);
     const auto needed = ranks_[at(rank)].dependencies(step);
     return std::all_of(needed.begin(), needed.end(), [&](schedule::index d) { return done_[at(rank)][d]; }) ? &step
-                                                                                                         : nullptr;
+                                                                                                            : nullptr;
   }
 
   void complete(int rank, std::size_t channel, schedule::index i) {
@@ -193,7 +195,8 @@ class symbolic_world {
   void transfer(int from, const schedule_step& send, int to, const schedule_step& receive) {
     if (send.source.count != receive.target.count) {
       result_.fault = "rank " + std::to_string(from) + " sends " + std::to_string(send.source.count) +
-                      " elements where rank " + std::to_string(to) + " receives " + std::to_string(receive.target.count);
+                      " elements where rank " + std::to_string(to) + " receives " +
+                      std::to_string(receive.target.count);
       return;
     }
     result_.elements_sent += send.source.count;
@@ -214,8 +217,9 @@ class symbolic_world {
         result_.fault = "rank " + std::to_string(rank) + " copies between ranges of different length";
         return;
       }
-      target.write(step.target.begin, moved(memory_of(rank, step.source.buffer).read(step.source.begin, step.source.count),
-                                            distance(step.source, step.target)));
+      target.write(step.target.begin,
+                   moved(memory_of(rank, step.source.buffer).read(step.source.begin, step.source.count),
+                         distance(step.source, step.target)));
       return;
     }
     auto runs = target.read(step.target.begin, step.target.count);
@@ -331,8 +335,7 @@ class symbolic_world {
         }
         break;
       case collective::broadcast:
-        expect(rank, {operand_buffer::data, 0, claim_.elements},
-               {{{claim_.root, operand_buffer::data, 0}}, 0, false});
+        expect(rank, {operand_buffer::data, 0, claim_.elements}, {{{claim_.root, operand_buffer::data, 0}}, 0, false});
         break;
       case collective::barrier: check_barrier(rank); break;
     }

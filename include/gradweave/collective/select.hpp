@@ -17,9 +17,9 @@
 namespace gradweave {
 
 /// The collectives that schedules exist for.
-inline constexpr collective_set scheduled_collectives = {collective::all_reduce,    collective::reduce_scatter,
-                                                         collective::all_gather,    collective::all_to_all,
-                                                         collective::broadcast,     collective::barrier};
+inline constexpr collective_set scheduled_collectives = {collective::all_reduce, collective::reduce_scatter,
+                                                         collective::all_gather, collective::all_to_all,
+                                                         collective::broadcast,  collective::barrier};
 
 /// Makes the schedule of a request. Holds the memory that schedules are made in, so that it is reused.
 class schedule_selector {
@@ -37,9 +37,7 @@ class schedule_selector {
         break;
       case collective::reduce_scatter: ring_reduce_scatter(world, request.pieces, schedule_); break;
       case collective::all_gather: ring_all_gather(world, request.pieces, schedule_); break;
-      case collective::all_to_all:
-        pairwise_all_to_all(world, request.source_pieces, request.pieces, schedule_);
-        break;
+      case collective::all_to_all: pairwise_all_to_all(world, request.source_pieces, request.pieces, schedule_); break;
       case collective::broadcast:
         chain_broadcast(world, request.root, elements, broadcast_piece_bytes / element_bytes(request.kind), schedule_);
         break;

@@ -21,7 +21,7 @@ namespace gradweave {
 /// A slot's place in a bucket.
 struct bucket_member {
   slot which;
-  std::size_t begin = 0;     ///< position in the bucket, in elements
+  std::size_t begin = 0;  ///< position in the bucket, in elements
   std::size_t elements = 0;
 };
 
@@ -69,9 +69,8 @@ concept codec_can_encode = requires(const C& codec, std::span<const float> value
 
 /// Atom: `decode(wire, values)`.
 template <class C>
-concept codec_can_decode = requires(const C& codec, std::span<const std::byte> wire, std::span<float> values) {
-  codec.decode(wire, values);
-};
+concept codec_can_decode =
+    requires(const C& codec, std::span<const std::byte> wire, std::span<float> values) { codec.decode(wire, values); };
 
 /// A pure function from float32 values to bytes and back. It never divides by the world size.
 template <class C>
@@ -140,8 +139,8 @@ concept compression_tells_kinds = requires(const C& policy, element_kind kind) {
 /// A compression policy. Its programs end with the average over ranks in the bucket: they pass the world size on as
 /// the divisor of a reduction, or divide where they sum.
 template <class C>
-concept compression_policy = policy_value<C> && compression_has_collectives<C> && compression_tells_kinds<C> &&
-                      compression_prepares<C>;
+concept compression_policy =
+    policy_value<C> && compression_has_collectives<C> && compression_tells_kinds<C> && compression_prepares<C>;
 
 /// Says in one sentence which requirement of `compression_policy` C misses. Compiles for a compression policy.
 template <class C>

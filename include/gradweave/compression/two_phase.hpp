@@ -70,7 +70,7 @@ class two_phase_program {
 
   /// A run of elements whose encoding is contiguous on the wire, within one slot where blocks matter.
   struct segment {
-    std::size_t begin;       // in the bucket, in elements
+    std::size_t begin;  // in the bucket, in elements
     std::size_t elements;
     std::size_t wire_begin;  // in bytes
   };
@@ -129,18 +129,18 @@ class two_phase_program {
   void for_each_chunk(Visit&& visit) {
     for (const segment& part : segments_) {
       std::size_t done = 0;
-      for_each_piece(memory_, part.begin * element_bytes(kind_), part.elements * element_bytes(kind_),
-                     [&](std::byte* memory, std::size_t bytes) {
-                       for (std::size_t left = bytes / element_bytes(kind_); left != 0;) {
-                         const std::size_t count = std::min(left, chunk_elements);
-                         visit(memory, count,
-                               std::span(wire_.memory + part.wire_begin + codec_.wire_bytes(done),
-                                         codec_.wire_bytes(count)));
-                         memory += count * element_bytes(kind_);
-                         done += count;
-                         left -= count;
-                       }
-                     });
+      for_each_piece(
+          memory_, part.begin * element_bytes(kind_), part.elements * element_bytes(kind_),
+          [&](std::byte* memory, std::size_t bytes) {
+            for (std::size_t left = bytes / element_bytes(kind_); left != 0;) {
+              const std::size_t count = std::min(left, chunk_elements);
+              visit(memory, count,
+                    std::span(wire_.memory + part.wire_begin + codec_.wire_bytes(done), codec_.wire_bytes(count)));
+              memory += count * element_bytes(kind_);
+              done += count;
+              left -= count;
+            }
+          });
     }
   }
 

@@ -122,10 +122,9 @@ void agree(Backend& backend, const description& said) {
   digests[2 * static_cast<std::size_t>(backend.rank())] = digest_of(text);
   digests[2 * static_cast<std::size_t>(backend.rank()) + 1] = text.size();
   const extent whole{reinterpret_cast<std::byte*>(digests.data()), digests.size() * sizeof(std::uint64_t), 0};
-  run_collective(backend, {.operation = collective::all_gather,
-                           .kind = element_kind::uint64,
-                           .data = {&whole, 1},
-                           .pieces = pieces});
+  run_collective(
+      backend,
+      {.operation = collective::all_gather, .kind = element_kind::uint64, .data = {&whole, 1}, .pieces = pieces});
   for (std::size_t r = 1; r < size; ++r) {
     if (digests[2 * r] == digests[0] && digests[2 * r + 1] == digests[1]) {
       continue;
@@ -141,6 +140,18 @@ void agree(Backend& backend, const description& said) {
     cause.detail = broadcast_string(backend, differs, cause.detail);
     throw sync_error(cause);
   }
+}
+
+/// Rank 0's values of all parameters that were registered, on every rank.
+template <host_backend Backend>
+void broadcast_parameters(Backend& backend, std::span<const manifest_entry> entries) {
+  std::vector<extent> parameters;
+  for (const manifest_entry& entry : entries) {
+    if (entry.parameter) {
+      append_extent(parameters, entry.parameter->data(), entry.parameter->bytes());
+    }
+  }
+  run_collective(backend, {.operation = collective::broadcast, .data = parameters});
 }
 
 }  // namespace gradweave::detail

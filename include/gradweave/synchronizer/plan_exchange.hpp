@@ -41,17 +41,29 @@ inline bucket_plan decode_plan(std::span<const std::uint32_t> numbers) {
   return plan;
 }
 
-/// Rank 0's `plan` on every rank. Throws sync_error(plan_invalid) where what arrived is no valid plan for `slots`.
-template <host_backend Backend>
-bucket_plan broadcast_plan(Backend& backend, const bucket_plan& plan, std::span<const slot_size> slots) {
-  std::vector<std::uint32_t> numbers = encode_plan(plan);
-  numbers.resize(slots.size());
-  broadcast_bytes(backend, 0, std::as_writable_bytes(std::span(numbers)));
-  bucket_plan received = decode_plan(numbers);
-  if (const std::string fault = plan_fault(received, slots); !fault.empty()) {
-    throw sync_error({errc::plan_invalid, 0, -1, -1, {}, "rank 0's plan arrived damaged: " + fault});
+/// The plan that rank 0's policy makes, on every rank. Throws sync_error(plan_invalid) where it is no valid plan for
+/// `slots`.
+template <host_backend Backend, bucketing_policy Bucketing>
+bucket_plan agree_on_plan(Backend& backend, const Bucketing& bucketing, std::span<const slot_size> slots,
+                          std::span<const ready_event> observed) {
+  bucket_plan plan;
+  const auto check = [&](const char* whose) {
+    if (const std::string fault = plan_fault(plan, slots); !fault.empty()) {
+      throw sync_error({errc::plan_invalid, 0, -1, -1, {}, whose + fault});
+    }
+  };
+  if (backend.rank() == 0) {
+    plan = bucketing.plan({slots, observed});
+    check("the bucketing policy returned a wrong plan: ");
   }
-  return received;
+  if (backend.size() > 1) {
+    std::vector<std::uint32_t> numbers = encode_plan(plan);
+    numbers.resize(slots.size());
+    broadcast_bytes(backend, 0, std::as_writable_bytes(std::span(numbers)));
+    plan = decode_plan(numbers);
+    check("rank 0's plan arrived damaged: ");
+  }
+  return plan;
 }
 
 }  // namespace gradweave::detail

@@ -31,7 +31,8 @@ inline std::string bytes_in_words(std::uint64_t bytes) {
   if (value < step * step) {
     return decimal(value / step, "KiB");
   }
-  return value < step * step * step ? decimal(value / (step * step), "MiB") : decimal(value / (step * step * step), "GiB");
+  return value < step * step * step ? decimal(value / (step * step), "MiB")
+                                    : decimal(value / (step * step * step), "GiB");
 }
 
 /// What the report is made of.

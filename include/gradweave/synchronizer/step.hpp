@@ -20,7 +20,8 @@ class open_step {
   open_step& operator=(open_step&&) = delete;
   ~open_step() {
     if (engine_ != nullptr) {
-      engine_->abandon("the step was given up before its end: an exception in the backward pass, or a missing finish()");
+      engine_->abandon(
+          "the step was given up before its end: an exception in the backward pass, or a missing finish()");
     }
   }
 

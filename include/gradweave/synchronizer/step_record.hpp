@@ -8,8 +8,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <gradweave/backend/concept.hpp>
 #include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
 
 namespace gradweave::detail {
 
@@ -28,7 +32,8 @@ static_assert(sizeof(step_record) == 64, "the record has one size in every versi
 inline std::optional<failure> record_fault(std::span<const step_record> records) {
   for (std::size_t r = 1; r < records.size(); ++r) {
     const auto differ = [&](const char* what, std::uint64_t first, std::uint64_t other) {
-      failure cause{errc::collective_mismatch, static_cast<int>(r), static_cast<std::int64_t>(records[0].step), -1, {}, ""};
+      failure cause{
+          errc::collective_mismatch, static_cast<int>(r), static_cast<std::int64_t>(records[0].step), -1, {}, ""};
       cause.detail = std::string("ranks ended a step with different ") + what + ": " + std::to_string(first) +
                      " on rank 0, " + std::to_string(other) + " on rank " + std::to_string(r);
       return cause;
@@ -45,5 +50,43 @@ inline std::optional<failure> record_fault(std::span<const step_record> records)
   }
   return std::nullopt;
 }
+
+/// The collective that exchanges the records of all ranks, with the memory for it.
+class record_exchange {
+ public:
+  record_exchange(int rank, int size)
+      : rank_(static_cast<std::size_t>(rank)), records_(static_cast<std::size_t>(size)) {
+    for (std::size_t r = 0; r <= records_.size(); ++r) {
+      pieces_.push_back(r * sizeof(step_record));
+    }
+    memory_ = {reinterpret_cast<std::byte*>(records_.data()), records_.size() * sizeof(step_record), 0};
+  }
+  record_exchange(const record_exchange&) = delete;
+  record_exchange& operator=(const record_exchange&) = delete;
+
+  collective_request request(const step_record& own) {
+    records_[rank_] = own;
+    return {.operation = collective::all_gather, .data = {&memory_, 1}, .pieces = pieces_};
+  }
+
+  /// Once the request is complete: how many encoded values were not finite, on all ranks. Throws sync_error where the
+  /// ranks did not end the same step.
+  std::uint64_t non_finite() const {
+    if (auto fault = record_fault(records_)) {
+      throw sync_error(std::move(*fault));
+    }
+    std::uint64_t sum = 0;
+    for (const step_record& record : records_) {
+      sum += record.non_finite;
+    }
+    return sum;
+  }
+
+ private:
+  std::size_t rank_;
+  std::vector<step_record> records_;
+  std::vector<std::size_t> pieces_;
+  extent memory_;
+};
 
 }  // namespace gradweave::detail

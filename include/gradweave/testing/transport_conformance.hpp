@@ -275,7 +275,9 @@ class transport_examination {
             random_source& random) {
     const std::size_t offered = std::min(message.size() - each.sent, 1 + random.below(room.size()));
     const std::size_t taken = offered == 0 ? 0 : end.try_send(each.peer, message.subspan(each.sent, offered));
-    recorder_.check(taken <= offered, "try_send took more than was offered");
+    if (!recorder_.check(taken <= offered, "try_send took more than was offered")) {
+      return false;
+    }
     each.sent += taken;
     const std::size_t wanted = std::min(message.size() - each.received, 1 + random.below(room.size()));
     const std::size_t arrived = wanted == 0 ? 0 : end.try_receive(each.peer, room.first(wanted));
@@ -313,6 +315,9 @@ conformance_report check_transport(Connect&& connect, const transport_conformanc
       });
     };
     each("rank and size", &examination::identities);
+    if (!recorder.report().passed()) {
+      continue;  // an end that does not know its rank can be asked no more, and a failure shows in small networks first
+    }
     each("streams", &examination::streams);
     each("control messages", &examination::controls);
     each("close", &examination::close);

@@ -76,8 +76,8 @@ concept transport_counts_bytes = requires(const T& transport) {
 
 template <class T>
 concept byte_transport = transport_has_rank<T> && transport_can_send<T> && transport_can_receive<T> &&
-                    transport_has_control<T> && transport_sees_close<T> && transport_can_abort<T> &&
-                    transport_can_wait<T> && transport_counts_bytes<T> && std::movable<T>;
+                         transport_has_control<T> && transport_sees_close<T> && transport_can_abort<T> &&
+                         transport_can_wait<T> && transport_counts_bytes<T> && std::movable<T>;
 
 /// Says in one sentence which requirement of `byte_transport` T misses. Compiles for a transport.
 template <class T>

@@ -120,7 +120,9 @@ class in_process_network {
   };
 
   int size() const { return static_cast<int>(size_); }
-  link& between(int from, int to) { return *links_[static_cast<std::size_t>(from) * size_ + static_cast<std::size_t>(to)]; }
+  link& between(int from, int to) {
+    return *links_[static_cast<std::size_t>(from) * size_ + static_cast<std::size_t>(to)];
+  }
   doorbell& bell(int rank) { return bells_[static_cast<std::size_t>(rank)]; }
   std::atomic<bool>& closed(int rank) { return closed_[static_cast<std::size_t>(rank)]; }
 

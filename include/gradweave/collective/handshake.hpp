@@ -1,0 +1,117 @@
+/// @file
+/// The handshake of a collective: each rank tells the peers that it will receive from that it has entered, and sends
+/// payload only to peers that have. Ranks that entered different collectives find out before a byte of payload moves,
+/// and an early k + 1 never mixes with k.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gradweave/backend/concept.hpp>
+#include <gradweave/collective/opening.hpp>
+#include <gradweave/error.hpp>
+#include <gradweave/transport/concept.hpp>
+
+namespace gradweave {
+
+/// What one rank knows of its peers' openings.
+class handshake {
+ public:
+  explicit handshake(std::size_t ranks) : peers_(ranks) {}
+
+  /// Forgets what the collective before exchanged. Then `expect` and `owe` say what this one will.
+  void begin(const collective_request& request, std::uint64_t sequence) {
+    request_ = request;
+    sequence_ = sequence;
+    for (peer_state& peer : peers_) {
+      peer.expected = peer.owed = 0;
+      peer.settled = false;
+      peer.unsent = false;
+    }
+  }
+
+  /// `elements` more will come from `peer`.
+  void expect(std::size_t peer, std::size_t elements) {
+    peers_[peer].expected += elements;
+    peers_[peer].unsent = peers_[peer].expected != 0;
+  }
+
+  /// `elements` more go to `peer`.
+  void owe(std::size_t peer, std::size_t elements) { peers_[peer].owed += elements; }
+
+  /// Everything owed to `peer` has been sent: its opening is used up.
+  void settle(std::size_t peer) {
+    peers_[peer].has_arrived = peers_[peer].has_arrived && !is_open(peer);
+    peers_[peer].settled = true;
+  }
+
+  /// `peer` has entered this collective.
+  bool is_open(std::size_t peer) const {
+    return peers_[peer].has_arrived && peers_[peer].arrived.sequence == sequence_;
+  }
+
+  /// All own openings are on their way.
+  bool is_told() const {
+    return std::none_of(peers_.begin(), peers_.end(), [](const peer_state& peer) { return peer.unsent; });
+  }
+
+  /// Sends and receives openings, as far as the transport lets it. Throws sync_error(collective_mismatch) where a peer
+  /// entered another collective, unless this one is `complete` here already: then the next one finds out.
+  template <byte_transport Transport>
+  void exchange(Transport& transport, bool complete) {
+    for (std::size_t p = 0; p < peers_.size(); ++p) {
+      peer_state& peer = peers_[p];
+      const int rank = static_cast<int>(p);
+      if (rank == transport.rank()) {
+        continue;
+      }
+      if (peer.unsent) {
+        peer.unsent = !transport.try_send_control(rank, opening::of(request_, sequence_, peer.expected).encode());
+      }
+      if (control_message in; !peer.has_arrived && transport.try_receive_control(rank, in)) {
+        peer.arrived = opening::decode(in);
+        peer.has_arrived = true;
+      }
+      // One for a later collective waits until that begins here, unless payload is still owed in this one: then the
+      // peer went on without it, so what it entered is not what was entered here.
+      const bool still_owed = peer.owed != 0 && !peer.settled;
+      if (peer.has_arrived && !complete && (peer.arrived.sequence <= sequence_ || still_owed)) {
+        check(p, transport.rank());
+      }
+    }
+  }
+
+  /// What was entered here, for messages.
+  opening own(std::size_t peer) const { return opening::of(request_, sequence_, peers_[peer].owed); }
+
+ private:
+  struct peer_state {
+    std::size_t expected = 0;  // elements that this collective's schedule receives from the peer
+    std::size_t owed = 0;      // elements that it sends there
+    bool settled = false;      // all of them are sent
+    bool unsent = false;       // the own opening has still to go
+    bool has_arrived = false;  // an opening that is not used up
+    opening arrived;
+  };
+
+  void check(std::size_t p, int own_rank) const {
+    if (peers_[p].arrived != own(p)) {
+      throw sync_error({errc::collective_mismatch,
+                        static_cast<int>(p),
+                        -1,
+                        -1,
+                        {},
+                        "ranks entered different collectives: rank " + std::to_string(own_rank) + " entered " +
+                            to_string(own(p)) + ", rank " + std::to_string(p) + " " + to_string(peers_[p].arrived)});
+    }
+  }
+
+  std::vector<peer_state> peers_;
+  collective_request request_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace gradweave

@@ -1,0 +1,119 @@
+/// @file
+/// The buckets of the present plan: what is in each, how much of it is still missing, and the program that reduces it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gradweave/bucketing/concept.hpp>
+#include <gradweave/compression/concept.hpp>
+#include <gradweave/element.hpp>
+#include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
+#include <gradweave/manifest.hpp>
+#include <gradweave/synchronizer/gradient_table.hpp>
+
+namespace gradweave::detail {
+
+template <stage_program Program>
+struct bucket {
+  element_kind kind = element_kind::float32;
+  std::size_t elements = 0;
+  std::vector<bucket_member> members;
+  std::vector<extent> memory;
+  std::optional<Program> program;
+
+  /// Members that are not ready yet. Each `ready` writes its gradient, then counts down with acquire-release; who then
+  /// acquires a zero therefore sees all gradients of the bucket.
+  std::atomic<std::uint32_t> missing{0};
+
+  bool complete() const { return missing.load(std::memory_order_acquire) == 0; }
+};
+
+template <stage_program Program>
+class bucket_set {
+ public:
+  /// Takes over a valid plan: boundaries and order change, no gradient moves.
+  template <compression_policy Compression>
+  void adopt(bucket_plan plan, const gradient_table& gradients, const Compression& compression, program_world world) {
+    plan_ = std::move(plan);
+    ++version_;
+    scratch_bytes_ = 0;
+    bucket_of_.resize(gradients.size());
+    std::vector<bucket<Program>> made(plan_.buckets.size());
+    for (std::size_t b = 0; b < made.size(); ++b) {
+      bucket<Program>& each = made[b];
+      each.kind = gradients.entries()[plan_.buckets[b].front().index].gradient.kind();
+      for (const slot which : plan_.buckets[b]) {
+        const gradient_view& gradient = gradients.entries()[which.index].gradient;
+        bucket_of_[which.index] = static_cast<std::uint32_t>(b);
+        each.members.push_back({which, each.elements, gradient.elements()});
+        append_extent(each.memory, gradients.memory(which), gradient.bytes());
+        each.elements += gradient.elements();
+      }
+      each.program.emplace(compression.prepare({each.kind, each.elements, each.members, each.memory}, world));
+      scratch_bytes_ = std::max(scratch_bytes_, each.program->scratch_bytes());
+    }
+    buckets_ = std::move(made);
+  }
+
+  void begin_step() {
+    for (bucket<Program>& each : buckets_) {
+      each.missing.store(static_cast<std::uint32_t>(each.members.size()), std::memory_order_relaxed);
+    }
+  }
+
+  /// Counts `which` as ready. True where that completes its bucket. From any thread.
+  bool count_down(slot which) {
+    return buckets_[bucket_of_[which.index]].missing.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+
+  std::size_t size() const { return buckets_.size(); }
+  bucket<Program>& operator[](std::size_t b) { return buckets_[b]; }
+  const bucket<Program>& operator[](std::size_t b) const { return buckets_[b]; }
+  const bucket_plan& plan() const { return plan_; }
+
+  /// How many plans there have been: part of each collective, so that no two plans are mixed.
+  std::uint32_t version() const { return version_; }
+
+  /// What the program that needs most needs: one bucket is reduced at a time.
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  bucket_plan plan_;
+  std::uint32_t version_ = 0;
+  std::vector<bucket<Program>> buckets_;
+  std::vector<std::uint32_t> bucket_of_;  // slot: its bucket
+  std::size_t scratch_bytes_ = 0;
+};
+
+/// Where buckets are incomplete at the end of a step: the first of them, and the gradients that are missing in all.
+template <stage_program Program>
+std::optional<failure> missing_gradients(const bucket_set<Program>& buckets, const gradient_table& gradients) {
+  std::optional<failure> cause;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].complete()) {
+      continue;
+    }
+    if (!cause) {
+      cause.emplace();
+      cause->code = errc::gradient_missing;
+      cause->bucket = static_cast<std::int64_t>(b);
+      cause->detail = "not ready at the end of the step; every gradient has to become ready in every step";
+    }
+    for (const bucket_member& member : buckets[b].members) {
+      if (!gradients.is_ready(member.which)) {
+        cause->slots.push_back(gradients.name(member.which));
+      }
+    }
+  }
+  return cause;
+}
+
+}  // namespace gradweave::detail

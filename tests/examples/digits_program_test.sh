@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs the program examples/digits as a user does: what it prints, and how it ends. Usage: digits_program_test.sh PROGRAM
+set -uo pipefail
+
+program="$1"
+out="$(mktemp)"
+trap 'rm -f "$out"' EXIT
+failed=0
+
+# expect STATUS PATTERN ARGUMENT...: the program ends with that status, and a line of its output matches.
+expect() {
+  local status="$1" pattern="$2" actual=0
+  shift 2
+  "$program" "$@" >"$out" 2>&1 || actual=$?
+  if [[ "$actual" -ne "$status" ]] || ! grep -qE -- "$pattern" "$out"; then
+    echo "FAILED: digits $*: status $actual instead of $status, or no line like: $pattern"
+    cat "$out"
+    failed=1
+  fi
+}
+
+expect 0 '^test accuracy +[0-9.]+ % of 359 held-out images$' --epochs 1
+expect 0 '^time a step +[0-9.]+ ms$' --epochs 1 --ranks 3 --overlap blocking
+expect 0 '^communication +[0-9.]+ ms a step, [0-9]+ % of it exposed' --epochs 1 --bucket-mib 0.001
+expect 0 '^bytes a step .* raw, .* on the wire \(0\.50 times as many\)' --epochs 1 --compression fp16
+expect 0 '^communication +none' --epochs 1 --ranks 1 --bucketing per_tensor
+expect 0 '^epoch 2 of 2: loss [0-9.]+$' --epochs 2 --seed 5
+expect 0 'Usage: digits' --help
+expect 2 "^digits: --compression: 'zip' is not allowed; give none, fp16 or bf16" --compression zip
+expect 1 '^digits: .*no_such\.csv: there is no such file$' --data no_such.csv
+
+exit "$failed"
