@@ -21,22 +21,22 @@ namespace {
 using any_bucketing = one_of<bucketing::fixed_bytes, bucketing::per_tensor>;
 
 /// Seals on `size` ranks what `make(rank)` returns, and gives back the one failure that all of them threw.
-failure seal_failure(int size, const std::function<manifest(int)>& make,
-                     const std::function<any_bucketing(int)>& bucketing = [](int) { return bucketing::fixed_bytes{}; }) {
+failure seal_failure(
+    int size, const std::function<manifest(int)>& make,
+    const std::function<any_bucketing(int)>& bucketing = [](int) { return bucketing::fixed_bytes{}; }) {
   std::mutex telling;
   std::vector<failure> causes;
-  backend::run_loopback(
-      size,
-      [&](backend::loopback backend) {
-        const int rank = backend.rank();
-        try {
-          auto sync = synchronize(make(rank), std::move(backend), bucketing(rank));
-        } catch (const sync_error& error) {
-          const std::lock_guard lock(telling);
-          causes.push_back(error.cause());
-        }
-      },
-      {.timeout = 20s});
+  backend::run_loopback(size,
+                        [&](backend::loopback backend) {
+                          const int rank = backend.rank();
+                          try {
+                            auto sync = synchronize(make(rank), std::move(backend), bucketing(rank));
+                          } catch (const sync_error& error) {
+                            const std::lock_guard lock(telling);
+                            causes.push_back(error.cause());
+                          }
+                        },
+                        {.timeout = 20s});
   REQUIRE(causes.size() == static_cast<std::size_t>(size));
   for (const failure& cause : causes) {
     CHECK(to_string(cause) == to_string(causes.front()));
@@ -108,39 +108,34 @@ TEST_CASE("seal: another policy or option is named on every rank") {
     made.add("w", four);
     return made;
   };
-  CHECK(seal_failure(2, same,
-                     [](int rank) -> any_bucketing {
-                       return rank == 0 ? any_bucketing(bucketing::fixed_bytes{}) : bucketing::per_tensor{};
-                     })
-            .detail.find("bucketing.name: rank 0 has fixed_bytes, rank 1 has per_tensor") != std::string::npos);
-  CHECK(seal_failure(3, same,
-                     [](int rank) {
-                       return bucketing::fixed_bytes{{.bucket_bytes_max = rank == 2 ? std::size_t{7} : std::size_t{8}}};
-                     })
-            .detail.find("bucketing.bucket_bytes_max: rank 0 has 8, rank 2 has 7") != std::string::npos);
+  CHECK(seal_failure(2, same, [](int rank) -> any_bucketing {
+          return rank == 0 ? any_bucketing(bucketing::fixed_bytes{}) : bucketing::per_tensor{};
+        }).detail.find("bucketing.name: rank 0 has fixed_bytes, rank 1 has per_tensor") != std::string::npos);
+  CHECK(seal_failure(3, same, [](int rank) {
+          return bucketing::fixed_bytes{{.bucket_bytes_max = rank == 2 ? std::size_t{7} : std::size_t{8}}};
+        }).detail.find("bucketing.bucket_bytes_max: rank 0 has 8, rank 2 has 7") != std::string::npos);
 }
 
 TEST_CASE("seal: a rank that can't seal tells the others why") {
   const testing::watchdog guard("seal elsewhere");
   std::mutex telling;
   std::vector<std::string> told;
-  CHECK_THROWS_AS(backend::run_loopback(
-                      3,
-                      [&](backend::loopback backend) {
-                        const int rank = backend.rank();
-                        manifest made;
-                        made.add("w", four);
-                        try {
-                          if (rank == 1) {
-                            throw std::runtime_error("no data on this rank");
-                          }
-                          auto sync = synchronize(std::move(made), std::move(backend));
-                        } catch (const sync_error& error) {
-                          const std::lock_guard lock(telling);
-                          told.push_back(error.what());
-                        }
-                      },
-                      {.timeout = 20s}),
+  CHECK_THROWS_AS(backend::run_loopback(3,
+                                        [&](backend::loopback backend) {
+                                          const int rank = backend.rank();
+                                          manifest made;
+                                          made.add("w", four);
+                                          try {
+                                            if (rank == 1) {
+                                              throw std::runtime_error("no data on this rank");
+                                            }
+                                            auto sync = synchronize(std::move(made), std::move(backend));
+                                          } catch (const sync_error& error) {
+                                            const std::lock_guard lock(telling);
+                                            told.push_back(error.what());
+                                          }
+                                        },
+                                        {.timeout = 20s}),
                   std::runtime_error);
   REQUIRE(told.size() == 2);
   CHECK(told[0] == told[1]);
@@ -261,7 +256,8 @@ TEST_CASE("synchronizer: misuse is told at the call") {
     {
       auto step = sync.begin_step();
       CHECK_THROWS_AS((void)sync.begin_step(), contract_violation);
-      CHECK_THROWS_WITH_AS(step.ready({7}), doctest::Contains("slot 7 is not one of this manifest's 1"), contract_violation);
+      CHECK_THROWS_WITH_AS(step.ready({7}), doctest::Contains("slot 7 is not one of this manifest's 1"),
+                           contract_violation);
       step.ready(only);
       CHECK_THROWS_WITH_AS(step.ready(only), doctest::Contains("'g' is ready for the second time"), contract_violation);
       step.finish();
@@ -278,28 +274,27 @@ TEST_CASE("synchronizer: a tensor that changed its size is an error that reaches
   const testing::watchdog guard("resized tensor");
   std::mutex telling;
   std::vector<failure> causes;
-  backend::run_loopback(
-      2,
-      [&](backend::loopback backend) {
-        const int rank = backend.rank();
-        std::vector<float> gradient(30);
-        manifest gradients;
-        const slot only = gradients.add("g", gradient);
-        auto sync = synchronize(std::move(gradients), std::move(backend));
-        gradient.resize(rank == 1 ? 20 : 30);
-        try {
-          sync.step([&](auto& step) {
-            try {
-              step.ready(only);
-            } catch (const contract_violation&) {
-            }
-          });
-        } catch (const sync_error& error) {
-          const std::lock_guard lock(telling);
-          causes.push_back(error.cause());
-        }
-      },
-      {.timeout = 20s});
+  backend::run_loopback(2,
+                        [&](backend::loopback backend) {
+                          const int rank = backend.rank();
+                          std::vector<float> gradient(30);
+                          manifest gradients;
+                          const slot only = gradients.add("g", gradient);
+                          auto sync = synchronize(std::move(gradients), std::move(backend));
+                          gradient.resize(rank == 1 ? 20 : 30);
+                          try {
+                            sync.step([&](auto& step) {
+                              try {
+                                step.ready(only);
+                              } catch (const contract_violation&) {
+                              }
+                            });
+                          } catch (const sync_error& error) {
+                            const std::lock_guard lock(telling);
+                            causes.push_back(error.cause());
+                          }
+                        },
+                        {.timeout = 20s});
   REQUIRE(causes.size() == 2);
   CHECK(causes[0].code == errc::gradient_missing);
   CHECK(to_string(causes[0]) == to_string(causes[1]));
@@ -334,20 +329,19 @@ TEST_CASE("synchronizer: a plan that loses a gradient is refused on every rank")
   };
   std::mutex telling;
   std::vector<failure> causes;
-  backend::run_loopback(
-      2,
-      [&](backend::loopback backend) {
-        manifest gradients;
-        gradients.add("a", four);
-        gradients.add("b", five);
-        try {
-          auto sync = synchronize(std::move(gradients), std::move(backend), forgetful{});
-        } catch (const sync_error& error) {
-          const std::lock_guard lock(telling);
-          causes.push_back(error.cause());
-        }
-      },
-      {.timeout = 20s});
+  backend::run_loopback(2,
+                        [&](backend::loopback backend) {
+                          manifest gradients;
+                          gradients.add("a", four);
+                          gradients.add("b", five);
+                          try {
+                            auto sync = synchronize(std::move(gradients), std::move(backend), forgetful{});
+                          } catch (const sync_error& error) {
+                            const std::lock_guard lock(telling);
+                            causes.push_back(error.cause());
+                          }
+                        },
+                        {.timeout = 20s});
   REQUIRE(causes.size() == 2);
   CHECK(causes[0].code == errc::plan_invalid);
   CHECK(causes[1].detail.find("1 slots are in no bucket") != std::string::npos);

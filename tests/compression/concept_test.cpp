@@ -43,12 +43,6 @@ struct block_is_empty : codec_base {
 };
 static_assert(!gw::codec_has_block<block_is_empty> && !gw::codec<block_is_empty>);
 
-struct block_is_a_member : codec_base {
-  using codec_base::codec_base;
-  std::size_t block_elements = 1;
-};
-static_assert(!gw::codec_has_block<block_is_a_member> && !gw::codec<block_is_a_member>);
-
 struct supports_everything : codec_base {
   using codec_base::codec_base;
   bool supports() const { return true; }

@@ -33,19 +33,19 @@ double unit_roundoff(element_kind kind) {
 /// How far the average may be from the exact one, where `magnitude` is the average of absolute values.
 double bound(const policy_choice& choice, element_kind kind, int size, double magnitude) {
   const double n = size;
-  const double stored = unit_roundoff(kind);
+  const double own = unit_roundoff(kind);
   const double float32 = unit_roundoff(element_kind::float32);
   const double smallest = std::ldexp(1, -24);  // of float16; where it is the step, an absolute error
-  double relative = n * stored;                // each partial sum, and the division
+  double relative = n * own;                   // each partial sum, and the division
   const bool half = kind == element_kind::float16 || kind == element_kind::bfloat16;
   if (choice.compresses != compression_name::per_hop && half) {
-    relative = n * float32 + stored;  // sums in float32, one rounding
+    relative = n * float32 + own;  // sums in float32, one rounding
   }
   if (kind != element_kind::float64) {
     if (choice.compresses == compression_name::fp16) {
-      relative = n * float32 + 2 * unit_roundoff(element_kind::float16) + stored;
+      relative = n * float32 + 2 * unit_roundoff(element_kind::float16) + own;
     } else if (choice.compresses == compression_name::bf16) {
-      relative = n * float32 + 2 * unit_roundoff(element_kind::bfloat16) + stored;
+      relative = n * float32 + 2 * unit_roundoff(element_kind::bfloat16) + own;
     }
   }
   const bool sixteen = choice.compresses == compression_name::fp16 || kind == element_kind::float16;
@@ -80,10 +80,9 @@ outcome run_trial(std::uint64_t seed, int size, const policy_choice& choice) {
           double sum = 0;
           double magnitude = 0;
           for (int r = 0; r < size; ++r) {
-            any_tensor stored(tensor.kind, 1);
-            stored.set(0, trial_model::gradient_of(seed, r, s, which, i));
-            sum += stored.get(0);
-            magnitude += std::abs(stored.get(0));
+            const double value = stored(tensor.kind, trial_model::gradient_of(seed, r, s, which, i));
+            sum += value;
+            magnitude += std::abs(value);
           }
           const double error = std::abs(tensor.get(i) - sum / size);
           const double allowed = size == 1 ? 0 : bound(choice, tensor.kind, size, magnitude / size);

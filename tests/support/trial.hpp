@@ -61,6 +61,36 @@ inline std::vector<policy_choice> policy_choices() {
   return choices;
 }
 
+inline double load_element(element_kind kind, const std::byte* from) {
+  return visit_element(kind, [&](auto type) {
+    typename decltype(type)::type value;
+    std::memcpy(&value, from, sizeof value);
+    if constexpr (requires { to_float32(value); }) {
+      return static_cast<double>(to_float32(value));
+    } else {
+      return static_cast<double>(value);
+    }
+  });
+}
+
+/// Rounds to the kind.
+inline void store_element(element_kind kind, std::byte* to, double value) {
+  const auto store = [&](auto stored) { std::memcpy(to, &stored, sizeof stored); };
+  switch (kind) {
+    case element_kind::float32: store(static_cast<float>(value)); break;
+    case element_kind::float64: store(value); break;
+    case element_kind::float16: store(to_float16(static_cast<float>(value))); break;
+    default: store(to_bfloat16(static_cast<float>(value))); break;
+  }
+}
+
+/// What a tensor of that kind holds once `value` is stored in it.
+inline double stored(element_kind kind, double value) {
+  std::byte room[sizeof(double)];
+  store_element(kind, room, value);
+  return load_element(kind, room);
+}
+
 /// A tensor whose kind is known at run time and that can be pointed elsewhere.
 struct any_tensor {
   element_kind kind = element_kind::float32;
@@ -75,28 +105,10 @@ struct any_tensor {
   element_kind gradweave_kind() const { return kind; }
   void gradweave_rebind(void* to) { memory = to; }
 
-  double get(std::size_t i) const {
-    return visit_element(kind, [&](auto type) {
-      typename decltype(type)::type value;
-      std::memcpy(&value, static_cast<const std::byte*>(memory) + i * sizeof value, sizeof value);
-      if constexpr (requires { to_float32(value); }) {
-        return static_cast<double>(to_float32(value));
-      } else {
-        return static_cast<double>(value);
-      }
-    });
-  }
+  double get(std::size_t i) const { return load_element(kind, at(i)); }
+  void set(std::size_t i, double value) { store_element(kind, at(i), value); }
 
-  void set(std::size_t i, double value) {
-    std::byte* to = static_cast<std::byte*>(memory) + i * element_bytes(kind);
-    const auto store = [&](auto stored) { std::memcpy(to, &stored, sizeof stored); };
-    switch (kind) {
-      case element_kind::float32: store(static_cast<float>(value)); break;
-      case element_kind::float64: store(value); break;
-      case element_kind::float16: store(to_float16(static_cast<float>(value))); break;
-      default: store(to_bfloat16(static_cast<float>(value))); break;
-    }
-  }
+  std::byte* at(std::size_t i) const { return static_cast<std::byte*>(memory) + i * element_bytes(kind); }
 
   std::vector<std::byte> bytes() const {
     const auto* begin = static_cast<const std::byte*>(memory);

@@ -18,7 +18,7 @@ namespace gradweave::detail {
 
 inline std::string decimal(double value, const char* unit) {
   char text[64];
-  std::snprintf(text, sizeof text, "%.3g %s", value, unit);
+  std::snprintf(text, sizeof text, value >= 100 ? "%.0f %s" : "%.3g %s", value, unit);
   return text;
 }
 

@@ -1,0 +1,43 @@
+#include <gradweave/synchronizer/step.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace gradweave;
+
+namespace {
+struct recorded_engine {
+  std::vector<std::string> calls;
+  void begin_step() { calls.push_back("begin"); }
+  void ready(slot which) { calls.push_back("ready " + std::to_string(which.index)); }
+  step_result finish() {
+    calls.push_back("finish");
+    return {};
+  }
+  void abandon(const char*) noexcept { calls.push_back("abandon"); }
+};
+}  // namespace
+
+TEST_CASE("open_step: finished once, it is closed") {
+  recorded_engine engine;
+  {
+    open_step step(engine);
+    step.ready({4});
+    step.finish();
+    CHECK_THROWS_AS(step.ready({4}), contract_violation);
+    CHECK_THROWS_AS(step.finish(), contract_violation);
+  }
+  CHECK(engine.calls == std::vector<std::string>{"begin", "ready 4", "finish"});
+}
+
+TEST_CASE("open_step: destroyed unfinished it gives the step up, moved from it does not") {
+  recorded_engine engine;
+  {
+    open_step first(engine);
+    const open_step second(std::move(first));
+  }
+  CHECK(engine.calls == std::vector<std::string>{"begin", "abandon"});
+}
