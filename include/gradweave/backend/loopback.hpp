@@ -3,8 +3,9 @@
 /// several workers.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <exception>
-#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -145,10 +145,13 @@ class engine {
   const sync_statistics& statistics() const { return statistics_; }
   const bucket_plan& plan() const { return buckets_.plan(); }
 
+  /// The backend and the policies with their options.
   description describe() const {
     description said;
     said.nest("backend", backend_);
-    describe_policies(said);
+    said.nest("bucketing", bucketing_);
+    said.nest("compression", compression_);
+    said.nest("overlap", overlap_);
     return said;
   }
 
@@ -213,19 +216,12 @@ class engine {
 
   /// What has to be the same on every rank.
   description describe_contract() const {
-    description said;
+    description said = describe();
     said.add("library version", version_string);
-    describe_policies(said);
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       said.add("slot " + std::to_string(i), describe_slot(gradients_.entries()[i]));
     }
     return said;
-  }
-
-  void describe_policies(description& said) const {
-    said.nest("bucketing", bucketing_);
-    said.nest("compression", compression_);
-    said.nest("overlap", overlap_);
   }
 
   bucket_plan make_plan(std::span<const ready_event> observed) {
