@@ -21,7 +21,7 @@ struct sync_statistics {
   std::uint64_t steps = 0;
   std::chrono::nanoseconds step_time{};           ///< from begin_step to the end of finish
   std::chrono::nanoseconds communication_time{};  ///< from the first bucket's launch to the end of the step record
-  std::chrono::nanoseconds exposed_time{};        ///< what of it the caller waited for in finish
+  std::chrono::nanoseconds exposed_time{};        ///< what of it came after the backward pass: the step waited for it
   std::uint64_t bytes_raw = 0;                    ///< gradients synchronized, as stored
   std::uint64_t bytes_on_wire = 0;                ///< payload sent by this rank for them, step records included
   std::uint64_t non_finite = 0;                   ///< sum of the step results'

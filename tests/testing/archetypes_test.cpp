@@ -21,8 +21,10 @@ TEST_CASE("archetypes: a synchronizer requires no more of its policies than the 
   gt::tensor_archetype tensor(memory);
   gw::manifest gradients;
   const gw::slot only = gradients.add("only", tensor);
-  gw::synchronizer<gt::host_backend_archetype, gt::bucketing_archetype, gt::compression_archetype, gt::overlap_archetype>
-      sync(std::move(gradients), {}, gt::bucketing_archetype(0), gt::compression_archetype(0), gt::overlap_archetype(0));
+  gw::synchronizer<gt::host_backend_archetype, gt::bucketing_archetype, gt::compression_archetype,
+                   gt::overlap_archetype>
+      sync(std::move(gradients), {}, gt::bucketing_archetype(0), gt::compression_archetype(0),
+           gt::overlap_archetype(0));
   for (int step = 0; step < 3; ++step) {
     memory.bits = 0x3f80'0000U;
     const gw::step_result result = sync.step([&](auto& current) { current.ready(only); });

@@ -56,7 +56,8 @@ struct faulty_bucketing {
       case fault::invents_a_slot: first.push_back({static_cast<std::uint32_t>(input.slots.size())}); break;
       case fault::mixes_kinds:
         for (; made.buckets.size() > 1; made.buckets.pop_back()) {
-          made.buckets.front().insert(made.buckets.front().end(), made.buckets.back().begin(), made.buckets.back().end());
+          made.buckets.front().insert(made.buckets.front().end(), made.buckets.back().begin(),
+                                      made.buckets.back().end());
         }
         break;
       case fault::has_an_empty_bucket: made.buckets.emplace_back(); break;

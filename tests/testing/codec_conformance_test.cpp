@@ -169,7 +169,8 @@ void check_catches(fault what, std::string_view sentence) {
 
 TEST_CASE("check_codec: the library's own codecs pass") {
   check_passes(gt::check_codec(gw::compression::fp16{}, {.bound = gt::rounding_of(gw::element_kind::float16)}));
-  check_passes(gt::check_codec(gw::compression::bf16{}, {.bound = gt::rounding_of(gw::element_kind::bfloat16), .seed = 2}));
+  check_passes(
+      gt::check_codec(gw::compression::bf16{}, {.bound = gt::rounding_of(gw::element_kind::bfloat16), .seed = 2}));
   check_passes(gt::check_description({gw::compression::fp16{}}));
   check_passes(gt::check_description({gw::compression::bf16{}}));
 }

@@ -42,7 +42,8 @@ gt::rounding_bound bound_of(gw::element_kind wire, double roundings, gw::element
     return times(size + 1, gt::rounding_of(kind));
   }
   const auto rounded = times(roundings * 1.01, gt::rounding_of(wire));
-  return sum_of(rounded, sum_of(times(size + 1, gt::rounding_of(gw::element_kind::float32)), times(1.01, gt::rounding_of(kind))));
+  return sum_of(
+      rounded, sum_of(times(size + 1, gt::rounding_of(gw::element_kind::float32)), times(1.01, gt::rounding_of(kind))));
 }
 
 template <class Codec>

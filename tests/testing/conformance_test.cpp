@@ -87,6 +87,7 @@ TEST_CASE("random_source: gives the published numbers of splitmix64") {
 
 TEST_CASE("check_description: different options must show") {
   CHECK(gt::check_description({described{}, described{"described", 1}, described{"other"}}).passed());
-  CHECK(gt::mentions(gt::check_description({described{"d", 0, false}, described{"d", 1, false}}), "says the same of both"));
+  CHECK(gt::mentions(gt::check_description({described{"d", 0, false}, described{"d", 1, false}}),
+                     "says the same of both"));
   CHECK(gt::mentions(gt::check_description({described{""}}), "must begin with the entry 'name'"));
 }

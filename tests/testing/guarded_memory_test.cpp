@@ -13,7 +13,8 @@ namespace {
 volatile unsigned char seen;
 
 unsigned char at(const std::byte* memory, std::ptrdiff_t offset) {
-  return static_cast<unsigned char>(static_cast<const volatile unsigned char*>(static_cast<const void*>(memory))[offset]);
+  return static_cast<unsigned char>(
+      static_cast<const volatile unsigned char*>(static_cast<const void*>(memory))[offset]);
 }
 
 }  // namespace

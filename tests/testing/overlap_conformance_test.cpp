@@ -102,7 +102,8 @@ TEST_CASE("check_overlap: the library's own policies pass") {
 
 TEST_CASE("check_overlap: many short steps on a thread of its own") {
   const gt::watchdog guard("check_overlap: many short steps on a thread of its own");
-  check_passes(gt::check_overlap(gw::overlap::progress_thread{}, {.seed = 2, .steps = 300, .threads = 2, .buckets = 2}));
+  check_passes(
+      gt::check_overlap(gw::overlap::progress_thread{}, {.seed = 2, .steps = 300, .threads = 2, .buckets = 2}));
 }
 
 TEST_CASE("check_overlap: catches each fault") {

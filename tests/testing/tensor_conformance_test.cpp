@@ -99,7 +99,6 @@ TEST_CASE("check_tensor: catches each fault") {
   CHECK(gt::mentions(gt::check_tensor([] { return false_view{}; }), "a copy has memory of its own"));
   CHECK(gt::mentions(gt::check_tensor([] { return matrix{}; }, {.kind = gw::element_kind::float64, .shape = {}}),
                      "kind() is not the one"));
-  CHECK(gt::mentions(
-      gt::check_tensor([] { return matrix{}; }, {.kind = {}, .shape = gw::tensor_shape(std::array{12})}),
-      "shape() is not the one"));
+  CHECK(gt::mentions(gt::check_tensor([] { return matrix{}; }, {.kind = {}, .shape = gw::tensor_shape(std::array{12})}),
+                     "shape() is not the one"));
 }

@@ -2,6 +2,7 @@
 /// Times and bytes of the present step, added to the totals when it ends.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,7 @@ class step_meter {
     totals.step_time += now - began_;
     if (launched_) {
       totals.communication_time += last_end_ - first_launch_;
-      totals.exposed_time += now - backward_ended_;
+      totals.exposed_time += last_end_ - std::max(first_launch_, backward_ended_);
     }
     totals.bytes_raw += bytes_raw;
     totals.bytes_on_wire += bytes_sent - bytes_sent_before_;

@@ -1,7 +1,7 @@
 /// @file
 /// The smallest model of each concept. A template that compiles with an archetype requires nothing beyond the concept;
-/// a near-miss test breaks one thing of an archetype. They do nothing, or the least that the concept's meaning allows in
-/// a job of one rank.
+/// a near-miss test breaks one thing of an archetype. They do nothing, or the least that the concept's meaning allows
+/// in a job of one rank.
 #pragma once
 
 #include <array>
@@ -81,8 +81,8 @@ struct backend_archetype {
   void describe(description& sink) const { sink.add("name", "archetype"); }
 };
 
-/// A backend of one rank that the host drives: each collective is complete as soon as it has begun. Of the collectives it
-/// offers those that a synchronizer needs.
+/// A backend of one rank that the host drives: each collective is complete as soon as it has begun. Of the collectives
+/// it offers those that a synchronizer needs.
 struct host_backend_archetype {
   static constexpr memory_space space = memory_space::host;
   static constexpr execution_model execution = execution_model::host;

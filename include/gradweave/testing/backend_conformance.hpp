@@ -34,9 +34,12 @@ namespace detail {
 
 template <host_backend Backend>
 backend_driver drive(Backend& backend, conformance_recorder& recorder) {
-  return {backend.rank(), backend.size(), Backend::capabilities,
+  return {backend.rank(),
+          backend.size(),
+          Backend::capabilities,
           [&backend](const collective_request& request) { run_collective(backend, request); },
-          [&backend] { return backend.payload_bytes_sent(); }, recorder};
+          [&backend] { return backend.payload_bytes_sent(); },
+          recorder};
 }
 
 /// What came of a collective that was meant to fail.
@@ -161,8 +164,7 @@ template <class Run>
 void check_lost_peer(Run&& run, int size, conformance_recorder& recorder) {
   const std::string what = std::to_string(size) + " ranks, the last one leaves";
   const auto outcomes = run_ranks(run, size, recorder, what, [&](auto& backend) {
-    return backend.rank() == size - 1 ? collective_outcome{}
-                                      : attempt(backend, any_collective().make(size));
+    return backend.rank() == size - 1 ? collective_outcome{} : attempt(backend, any_collective().make(size));
   });
   bool named = false;
   for (std::size_t r = 0; r + 1 < outcomes.size(); ++r) {
@@ -174,11 +176,11 @@ void check_lost_peer(Run&& run, int size, conformance_recorder& recorder) {
 
 }  // namespace detail
 
-/// Checks a host backend. `run(size, body)` must call `body(backend)` on `size` ranks of one job, each on a thread of this
-/// process with its backend by value, and return when all have returned, as backend::run_loopback does. Checks every
-/// collective that it offers on all element kinds, several extents, uneven and empty pieces and all roots against a
-/// reference; collectives back to back; the count of payload; and that a mismatch, an abort from any thread and a rank
-/// that leaves give an error on every rank. A backend that hangs makes it hang: run it under a watchdog.
+/// Checks a host backend. `run(size, body)` must call `body(backend)` on `size` ranks of one job, each on a thread of
+/// this process with its backend by value, and return when all have returned, as backend::run_loopback does. Checks
+/// every collective that it offers on all element kinds, several extents, uneven and empty pieces and all roots against
+/// a reference; collectives back to back; the count of payload; and that a mismatch, an abort from any thread and a
+/// rank that leaves give an error on every rank. A backend that hangs makes it hang: run it under a watchdog.
 template <class Run>
 conformance_report check_backend(Run&& run, const backend_conformance_options& options = {}) {
   conformance_recorder recorder;
@@ -209,8 +211,8 @@ conformance_report check_backend(Run&& run, const backend_conformance_options& o
   return recorder.report();
 }
 
-/// Checks that a rank which does not come is named when the deadline passes. `run` as above, with backends that wait for
-/// a fraction of a second only.
+/// Checks that a rank which does not come is named when the deadline passes. `run` as above, with backends that wait
+/// for a fraction of a second only.
 template <class Run>
 conformance_report check_backend_timeout(Run&& run, const std::vector<int>& sizes = {2, 3, 4}) {
   conformance_recorder recorder;
@@ -228,8 +230,9 @@ conformance_report check_backend_timeout(Run&& run, const std::vector<int>& size
     bool named = false;
     for (const detail::collective_outcome& outcome : outcomes) {
       recorder.check(outcome.threw, [&] { return what + ": every rank must get an error"; });
-      recorder.check(!outcome.threw || outcome.cause.code == errc::timed_out,
-                     [&] { return what + ": a rank was told another cause than timed_out: " + to_string(outcome.cause); });
+      recorder.check(!outcome.threw || outcome.cause.code == errc::timed_out, [&] {
+        return what + ": a rank was told another cause than timed_out: " + to_string(outcome.cause);
+      });
       named = named || outcome.cause.rank == size - 1;
     }
     recorder.check(named, [&] { return what + ": no rank names it"; });

@@ -24,14 +24,13 @@ namespace gradweave::testing {
 
 /// Optional atom of a codec: `decode_add(wire, sums)` adds what decode would write.
 template <class C>
-concept codec_adds = requires(const C& codec, std::span<const std::byte> wire, std::span<float> sums) {
-  codec.decode_add(wire, sums);
-};
+concept codec_adds =
+    requires(const C& codec, std::span<const std::byte> wire, std::span<float> sums) { codec.decode_add(wire, sums); };
 
 struct codec_conformance_options {
-  rounding_bound bound;      ///< of one encoding and decoding; a block's is relative to the block's largest magnitude
+  rounding_bound bound;  ///< of one encoding and decoding; a block's is relative to the block's largest magnitude
   std::uint64_t seed = 1;
-  bool guard_pages = true;   ///< look for reads past the end, in a child process
+  bool guard_pages = true;  ///< look for reads past the end, in a child process
 };
 
 namespace detail {
@@ -40,8 +39,9 @@ namespace detail {
 inline std::uint32_t magnitude_bits(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fff'ffffU; }
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](float x, float y) { return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
 }
 
 /// Values for a codec to encode, with words for messages.
@@ -66,7 +66,8 @@ inline std::vector<codec_case> codec_cases(std::size_t block, const codec_confor
   const auto limit = static_cast<float>(std::min<double>(options.bound.largest, std::numeric_limits<float>::max()));
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<std::size_t> counts = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 4099, block, block + 1, 3 * block + 5};
+  std::vector<std::size_t> counts = {0,  1,  2,  3,  7,  8,    9,     15,        16,
+                                     17, 31, 33, 64, 65, 4099, block, block + 1, 3 * block + 5};
   if (block > 1) {
     counts.push_back(block - 1);
   }
@@ -81,9 +82,8 @@ inline std::vector<codec_case> codec_cases(std::size_t block, const codec_confor
       const int exponent = static_cast<int>(random.below(80)) - 60;
       return std::clamp(std::ldexp(static_cast<float>(random.signed_unit()), exponent), -limit, limit);
     });
-    add("subnormal values", [&](std::size_t) {
-      return std::bit_cast<float>(static_cast<std::uint32_t>(random.next()) & 0x807f'ffffU);
-    });
+    add("subnormal values",
+        [&](std::size_t) { return std::bit_cast<float>(static_cast<std::uint32_t>(random.next()) & 0x807f'ffffU); });
     add("largest values", [&](std::size_t i) { return i % 2 == 0 ? limit : -limit; });
     add("values beyond the largest", [&](std::size_t i) {
       return i % 3 == 0 ? std::numeric_limits<float>::max() : static_cast<float>(random.signed_unit());
@@ -91,8 +91,7 @@ inline std::vector<codec_case> codec_cases(std::size_t block, const codec_confor
     add("values with infinities", [&](std::size_t i) {
       return i % 5 == 0 ? (i % 2 == 0 ? infinity : -infinity) : static_cast<float>(random.signed_unit());
     });
-    add("values with NaNs",
-        [&](std::size_t i) { return i % 7 == 0 ? nan : static_cast<float>(random.signed_unit()); });
+    add("values with NaNs", [&](std::size_t i) { return i % 7 == 0 ? nan : static_cast<float>(random.signed_unit()); });
   }
   return cases;
 }
@@ -164,9 +163,8 @@ class codec_examination {
     codec_.decode(wire, second.as<float>());
     recorder_.check(first.intact() && second.intact(),
                     [&] { return given.name + ": decode wrote outside of the values"; });
-    recorder_.check(same_bits(first.as<float>(), second.as<float>()), [&] {
-      return given.name + ": decode gave other values the second time, or left some unwritten";
-    });
+    recorder_.check(same_bits(first.as<float>(), second.as<float>()),
+                    [&] { return given.name + ": decode gave other values the second time, or left some unwritten"; });
     const std::vector<float> decoded(first.as<float>().begin(), first.as<float>().end());
     if constexpr (codec_adds<Codec>) {
       const canaried_memory sums(n * sizeof(float));
@@ -174,8 +172,9 @@ class codec_examination {
       codec_.decode_add(wire, sums.as<float>());
       recorder_.check(sums.intact(), [&] { return given.name + ": decode_add wrote outside of the sums"; });
       for (std::size_t i = 0; i < n; ++i) {
-        recorder_.check(!is_finite(decoded[i]) || magnitude_bits(sums.as<float>()[i]) == magnitude_bits(1.5F + decoded[i]),
-                        [&] { return given.name + ": decode_add differs from decode and an addition"; });
+        recorder_.check(
+            !is_finite(decoded[i]) || magnitude_bits(sums.as<float>()[i]) == magnitude_bits(1.5F + decoded[i]),
+            [&] { return given.name + ": decode_add differs from decode and an addition"; });
       }
     }
     return decoded;
@@ -191,7 +190,8 @@ class codec_examination {
       for (std::size_t i = begin; i < end; ++i) {
         block_finite = block_finite && is_finite(given.values[i]) &&
                        std::abs(static_cast<double>(given.values[i])) <= options_.bound.largest;
-        largest = is_finite(given.values[i]) ? std::max(largest, std::abs(static_cast<double>(given.values[i]))) : largest;
+        largest =
+            is_finite(given.values[i]) ? std::max(largest, std::abs(static_cast<double>(given.values[i]))) : largest;
       }
       for (std::size_t i = begin; i < end; ++i) {
         compare(given.name, given.values[i], decoded[i], largest, block_finite);

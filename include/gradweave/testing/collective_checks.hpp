@@ -37,10 +37,10 @@ struct backend_driver {
   conformance_recorder& recorder;
 };
 
-inline constexpr std::array all_kinds = {
-    element_kind::float32, element_kind::float64, element_kind::float16, element_kind::bfloat16,
-    element_kind::int8,    element_kind::int16,   element_kind::int32,   element_kind::int64,
-    element_kind::uint8,   element_kind::uint16,  element_kind::uint32,  element_kind::uint64};
+inline constexpr std::array all_kinds = {element_kind::float32,  element_kind::float64, element_kind::float16,
+                                         element_kind::bfloat16, element_kind::int8,    element_kind::int16,
+                                         element_kind::int32,    element_kind::int64,   element_kind::uint8,
+                                         element_kind::uint16,   element_kind::uint32,  element_kind::uint64};
 
 inline bool is_signed(element_kind kind) { return kind < element_kind::uint8; }
 

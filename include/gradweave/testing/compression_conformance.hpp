@@ -175,9 +175,10 @@ class compression_rank {
       if (!request) {
         break;
       }
-      recorder_.check(collective_set(Policy::collectives).contains(request->operation),
-                      [&] { return what_ + ": requests " + std::string(to_string(request->operation)) +
-                                   ", which `collectives` does not name"; });
+      recorder_.check(collective_set(Policy::collectives).contains(request->operation), [&] {
+        return what_ + ": requests " + std::string(to_string(request->operation)) +
+               ", which `collectives` does not name";
+      });
       run_collective(backend_, *request);
     }
     recorder_.check(stage < stages_max, [&] { return what_ + ": the program does not end"; });
@@ -226,7 +227,8 @@ inline void check_average(const compression_outcomes& ranks, compression_run run
     const auto size = static_cast<double>(ranks.size());
     const double result = ranks.front()[run].result[i];
     if (!finite) {
-      recorder.check(!is_finite(result), [&] { return what + ": what is not finite on a rank must not be finite after"; });
+      recorder.check(!is_finite(result),
+                     [&] { return what + ": what is not finite on a rank must not be finite after"; });
     } else if (run != overflow_run) {
       const auto error = static_cast<double>(std::abs(result - sum / static_cast<long double>(size)));
       wrong += is_finite(result) && error <= bound.allowed(magnitudes / size, largest) ? 0 : 1;
@@ -249,7 +251,8 @@ inline void check_outcomes(const compression_outcomes& ranks, const compression_
     elements += given.members[i];
   }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (!recorder.check(ranks[r].size() == compression_runs, [&] { return what + ": a rank did not get to the end"; })) {
+    if (!recorder.check(ranks[r].size() == compression_runs,
+                        [&] { return what + ": a rank did not get to the end"; })) {
       return;
     }
   }
@@ -285,22 +288,24 @@ inline void check_outcomes(const compression_outcomes& ranks, const compression_
 
 }  // namespace detail
 
-/// Checks a compression policy by reducing buckets with it: all ranks end with the same bits, the averages are within the
-/// claimed bound of an exact reference, the bytes sent are those claimed, nothing outside of scratch and bucket is
-/// written, infinities and NaNs stay and are counted. `run(size, body)` as for check_backend. A policy that hangs makes it
-/// hang: run it under a watchdog.
+/// Checks a compression policy by reducing buckets with it: all ranks end with the same bits, the averages are within
+/// the claimed bound of an exact reference, the bytes sent are those claimed, nothing outside of scratch and bucket is
+/// written, infinities and NaNs stay and are counted. `run(size, body)` as for check_backend. A policy that hangs makes
+/// it hang: run it under a watchdog.
 template <compression_policy Policy, class Run>
 conformance_report check_compression(const Policy& policy, const compression_conformance_options& options, Run&& run) {
   conformance_recorder recorder;
   const std::vector<detail::compression_case> cases = detail::compression_cases(options.kinds);
   for (const int size : options.sizes) {
     const std::string here = std::to_string(size) + " ranks";
-    std::vector<detail::compression_outcomes> outcomes(cases.size(), detail::compression_outcomes(static_cast<std::size_t>(size)));
+    std::vector<detail::compression_outcomes> outcomes(cases.size(),
+                                                       detail::compression_outcomes(static_cast<std::size_t>(size)));
     recorder.part(here, [&] {
       run(size, [&](auto backend) {
         recorder.part(here, [&] {
           for (std::size_t i = 0; i < cases.size(); ++i) {
-            detail::compression_rank<Policy, decltype(backend)> rank(policy, backend, cases[i], options.seed + i, recorder);
+            detail::compression_rank<Policy, decltype(backend)> rank(policy, backend, cases[i], options.seed + i,
+                                                                     recorder);
             outcomes[i][static_cast<std::size_t>(backend.rank())] = rank.run_all();
           }
         });

@@ -139,8 +139,9 @@ std::vector<description::entry> entries_of(const Described& described) {
   return said.entries();
 }
 
-/// Checks what ranks rely on when they compare policies: each value describes itself with its name first, its copy alike
-/// and equal, and values that differ by `==` differ in what they say. Pass values with each option changed in turn.
+/// Checks what ranks rely on when they compare policies: each value describes itself with its name first, its copy
+/// alike and equal, and values that differ by `==` differ in what they say. Pass values with each option changed in
+/// turn.
 template <policy_value Policy>
 conformance_report check_description(std::span<const Policy> values) {
   conformance_recorder recorder;
@@ -155,7 +156,8 @@ conformance_report check_description(std::span<const Policy> values) {
     for (std::size_t j = 0; j < i; ++j) {
       const bool equal = values[i] == values[j];
       recorder.check(equal == (entries_of(values[j]) == said), [&] {
-        return here + (equal ? "it equals value " : "it differs from value ") + std::to_string(j) + ", but describe() " +
+        return here + (equal ? "it equals value " : "it differs from value ") + std::to_string(j) +
+               ", but describe() " +
                (equal ? "tells them apart" : "says the same of both; add the options that differ");
       });
     }

@@ -141,7 +141,7 @@ static_assert(lane_work<lane_probe>);
 struct overlap_conformance_options {
   std::uint64_t seed = 1;
   int steps = 30;
-  int threads = 4;           ///< that complete buckets at once
+  int threads = 4;  ///< that complete buckets at once
   std::size_t buckets = 24;
 };
 
@@ -184,10 +184,10 @@ void complete_from_threads(lane_probe& probe, Lane& lane, random_source& random,
 
 }  // namespace detail
 
-/// Drives lanes of `policy` through steps: buckets complete on one and on several threads, steps without a bucket, steps
-/// that fail, calls of `notify` in between, lanes that never see a step, two lanes at once. Checks that one thread at a
-/// time advances the work, that `drain` returns when the step is finished and no earlier, and that what the lane did is
-/// then visible. A lane that hangs makes it hang: run it under a watchdog.
+/// Drives lanes of `policy` through steps: buckets complete on one and on several threads, steps without a bucket,
+/// steps that fail, calls of `notify` in between, lanes that never see a step, two lanes at once. Checks that one
+/// thread at a time advances the work, that `drain` returns when the step is finished and no earlier, and that what the
+/// lane did is then visible. A lane that hangs makes it hang: run it under a watchdog.
 template <overlap_policy Policy>
 conformance_report check_overlap(const Policy& policy, const overlap_conformance_options& options = {}) {
   conformance_recorder recorder;

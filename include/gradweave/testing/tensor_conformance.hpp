@@ -76,7 +76,8 @@ conformance_report check_tensor(Make&& make, const tensor_conformance_options& o
     recorder.check(is_valid(tensor_kind(tensor)), "kind() must be an element kind");
     recorder.check(!options.kind || tensor_kind(tensor) == *options.kind, "kind() is not the one that was expected");
     recorder.check(!options.shape || shape == *options.shape, "shape() is not the one that was expected");
-    recorder.check(tensor_space(tensor) == memory_space::host, "this kit reads elements, so they must be in host memory");
+    recorder.check(tensor_space(tensor) == memory_space::host,
+                   "this kit reads elements, so they must be in host memory");
     recorder.check(data != nullptr || shape.elements() == 0, "data() must not be null where there are elements");
     const gradient_view view = gradient_view::of(tensor);
     recorder.check(view.data() == data && view.shape() == shape && view.kind() == tensor_kind(tensor) &&
@@ -86,7 +87,8 @@ conformance_report check_tensor(Make&& make, const tensor_conformance_options& o
     recorder.check(tensor_data(tensor) == data, "data() must give the same address as long as nothing was rebound");
     if constexpr (tensor_view<tensor_type>) {
       tensor_type copy = tensor;
-      recorder.check(tensor_data(copy) == data, "is_view says that no memory is owned, but a copy has memory of its own");
+      recorder.check(tensor_data(copy) == data,
+                     "is_view says that no memory is owned, but a copy has memory of its own");
     }
     tensor_type other = make();
     recorder.check(shape_of(other) == shape, "the factory must make tensors of one shape");

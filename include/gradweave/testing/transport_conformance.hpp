@@ -24,7 +24,7 @@ namespace gradweave::testing {
 
 struct transport_conformance_options {
   std::vector<int> sizes = {2, 3, 4};
-  std::size_t message_bytes = std::size_t{3} << 20;  ///< more than any buffer on the way holds
+  std::size_t message_bytes = std::size_t{3} << 20;               ///< more than any buffer on the way holds
   std::chrono::milliseconds patience = std::chrono::seconds(10);  ///< for what has to come
   std::uint64_t seed = 1;
 };
@@ -32,8 +32,9 @@ struct transport_conformance_options {
 namespace detail {
 
 inline std::byte pattern_byte(int from, int to, std::size_t position) {
-  return static_cast<std::byte>((position * 131 + position / 251 + static_cast<std::size_t>(from) * 17 +
-                                 static_cast<std::size_t>(to) * 29) % 256);
+  return static_cast<std::byte>(
+      (position * 131 + position / 251 + static_cast<std::size_t>(from) * 17 + static_cast<std::size_t>(to) * 29) %
+      256);
 }
 
 /// The ends of one network under examination, a thread each where they have to run at once.
@@ -101,28 +102,34 @@ class transport_examination {
     const std::vector<std::byte> last_words = pattern(leaver, to.rank(), count);
     recorder_.check(!to.peer_closed(leaver), "a peer that is still there is seen as closed");
     std::size_t sent = 0;
-    await(from, [&] { return (sent += from.try_send(to.rank(), std::span(last_words).subspan(sent))) == count; },
-          "room for 1000 bytes");
+    await(
+        from, [&] { return (sent += from.try_send(to.rank(), std::span(last_words).subspan(sent))) == count; },
+        "room for 1000 bytes");
     const bool said = await(from, [&] { return from.try_send_control(to.rank(), numbered(0)); }, "room for a message");
     ends_.pop_back();
     std::vector<std::byte> heard(count);
     for (std::size_t received = 0; received < count / 2;) {
-      if (!await(to, [&] {
-            const std::size_t arrived = to.try_receive(leaver, std::span(heard).subspan(received, 1));
-            received += arrived;
-            return arrived != 0;
-          }, "bytes that a peer sent before it closed")) {
+      if (!await(
+              to,
+              [&] {
+                const std::size_t arrived = to.try_receive(leaver, std::span(heard).subspan(received, 1));
+                received += arrived;
+                return arrived != 0;
+              },
+              "bytes that a peer sent before it closed")) {
         return;
       }
       recorder_.check(!to.peer_closed(leaver), "a peer is seen as closed while bytes of its are not received");
     }
     std::size_t received = count / 2;
-    await(to, [&] { return (received += to.try_receive(leaver, std::span(heard).subspan(received))) == count; },
-          "bytes that a peer sent before it closed");
+    await(
+        to, [&] { return (received += to.try_receive(leaver, std::span(heard).subspan(received))) == count; },
+        "bytes that a peer sent before it closed");
     recorder_.check(heard == last_words, "the last bytes before a close must arrive as they were sent");
     control_message in{};
     if (said) {
-      recorder_.check(!to.peer_closed(leaver), "a peer is seen as closed while a control message of its is not received");
+      recorder_.check(!to.peer_closed(leaver),
+                      "a peer is seen as closed while a control message of its is not received");
       await(to, [&] { return to.try_receive_control(leaver, in); }, "a control message that was sent before a close");
     }
     await(to, [&] { return to.peer_closed(leaver); }, "the close of a peer");
@@ -144,12 +151,15 @@ class transport_examination {
       thread.join();
     }
     const failure again = ends_.front().abort({errc::internal, 99, -1, -1, {}, "too late"});
-    recorder_.check(again.rank == returned.front().rank, "abort() must return the cause that came first, at every call");
+    recorder_.check(again.rank == returned.front().rank,
+                    "abort() must return the cause that came first, at every call");
     for (std::size_t r = 0; r < ends_.size(); ++r) {
-      recorder_.check(returned[r].rank == returned.front().rank, "abort() must return one and the same cause on all ranks");
+      recorder_.check(returned[r].rank == returned.front().rank,
+                      "abort() must return one and the same cause on all ranks");
       if (await(ends_[r], [&] { return ends_[r].aborted() != nullptr; }, "word of an abort")) {
         const failure& told = *ends_[r].aborted();
-        recorder_.check(told.rank == returned.front().rank, "aborted() must give the cause that came first on all ranks");
+        recorder_.check(told.rank == returned.front().rank,
+                        "aborted() must give the cause that came first on all ranks");
         recorder_.check(told.code == errc::aborted && told.step == 7 && told.bucket == 3 &&
                             told.slots == std::vector<std::string>{"slot"} && told.detail == "told by one rank",
                         "a cause must arrive whole: code, step, bucket, slots and detail");
@@ -187,7 +197,8 @@ class transport_examination {
     });
     wakes(to, seen, "an abort");
     later.join();
-    recorder_.check(to.aborted() != nullptr || await(to, [&] { return to.aborted() != nullptr; }, "word of an abort"),
+    recorder_.check(to.aborted() != nullptr || await(
+                                                   to, [&] { return to.aborted() != nullptr; }, "word of an abort"),
                     "an abort must be seen");
   }
 
@@ -251,18 +262,21 @@ class transport_examination {
       }
     }
     std::vector<std::byte> room(std::size_t{100} << 10);
-    await(end, [&] {
-      bool all = true;
-      for (bool moved = true; moved;) {
-        moved = false;
-        all = true;
-        for (std::size_t i = 0; i < streams.size(); ++i) {
-          moved |= move(end, streams[i], messages[i], room, random);
-          all = all && streams[i].sent == options_.message_bytes && streams[i].received == options_.message_bytes;
-        }
-      }
-      return all;
-    }, "the end of a long message");
+    await(
+        end,
+        [&] {
+          bool all = true;
+          for (bool moved = true; moved;) {
+            moved = false;
+            all = true;
+            for (std::size_t i = 0; i < streams.size(); ++i) {
+              moved |= move(end, streams[i], messages[i], room, random);
+              all = all && streams[i].sent == options_.message_bytes && streams[i].received == options_.message_bytes;
+            }
+          }
+          return all;
+        },
+        "the end of a long message");
     for (const stream& each : streams) {
       recorder_.check(each.right, "bytes must arrive in order, each once");
     }

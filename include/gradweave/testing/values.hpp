@@ -1,6 +1,6 @@
 /// @file
-/// Numbers in tests: elements of a kind that is known at run time only, buffers that lie in pieces, and how far a result
-/// may be from the exact one.
+/// Numbers in tests: elements of a kind that is known at run time only, buffers that lie in pieces, and how far a
+/// result may be from the exact one.
 #pragma once
 
 #include <algorithm>
@@ -71,8 +71,7 @@ inline double read_value(element_kind kind, const std::byte* memory, std::size_t
 /// A buffer of elements that lies in several pieces of memory, with canaries around each.
 class scattered_buffer {
  public:
-  scattered_buffer(element_kind kind, std::size_t elements, std::size_t pieces = 1)
-      : kind_(kind), elements_(elements) {
+  scattered_buffer(element_kind kind, std::size_t elements, std::size_t pieces = 1) : kind_(kind), elements_(elements) {
     const std::size_t width = element_bytes(kind);
     const std::size_t share = (elements + pieces - 1) / std::max<std::size_t>(1, pieces);
     memory_.assign(elements * width + (pieces + 1) * gap_bytes, canary);

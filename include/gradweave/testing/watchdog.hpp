@@ -44,7 +44,8 @@ class watchdog {
       return limit;
     }
     const double factor = seconds / static_cast<double>(usual_limit.count());
-    return std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(static_cast<double>(limit.count()) * factor));
+    return std::chrono::milliseconds(
+        static_cast<std::chrono::milliseconds::rep>(static_cast<double>(limit.count()) * factor));
   }
 
  private:
