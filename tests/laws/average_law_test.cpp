@@ -11,6 +11,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -55,11 +56,11 @@ double bound(const policy_choice& choice, element_kind kind, int size, double ma
 /// All ranks' gradients after each step: [step][rank].
 using outcome = std::vector<std::vector<std::vector<std::byte>>>;
 
-outcome run_trial(std::uint64_t seed, int size, const policy_choice& choice) {
+outcome run_trial(network over, std::uint64_t seed, int size, const policy_choice& choice) {
   const auto slots = random_slots(seed, 3 + seed % 20);
   outcome results(steps, std::vector<std::vector<std::byte>>(static_cast<std::size_t>(size)));
   std::mutex checking;
-  backend::run_loopback(size, [&](backend::loopback backend) {
+  run_ranks(over, size, [&](any_backend backend) {
     const int rank = backend.rank();
     trial_model model(slots);
     auto sync = synchronize_trial(model, std::move(backend), choice);
@@ -87,9 +88,9 @@ outcome run_trial(std::uint64_t seed, int size, const policy_choice& choice) {
           const double error = std::abs(tensor.get(i) - sum / size);
           const double allowed = size == 1 ? 0 : bound(choice, tensor.kind, size, magnitude / size);
           if (!(error <= allowed)) {
-            FAIL_CHECK("seed " << seed << ", " << size << " ranks, " << choice.name << ", step " << s << ", slot "
-                               << which << " (" << element_name(tensor.kind) << "), element " << i << ": off by "
-                               << error << ", allowed " << allowed);
+            FAIL_CHECK(name_of(over) << ", seed " << seed << ", " << size << " ranks, " << choice.name << ", step " << s
+                                     << ", slot " << which << " (" << element_name(tensor.kind) << "), element " << i
+                                     << ": off by " << error << ", allowed " << allowed);
             return;
           }
         }
@@ -106,11 +107,12 @@ TEST_CASE("laws 1, 3, 5, 6: averages are right and bit-identical, whatever the r
   std::uint64_t seed = 1;
   for (const policy_choice& choice : policy_choices()) {
     for (const int size : {1, 2, 3, 4}) {
-      for (int repeat = 0; repeat < 2; ++repeat, ++seed) {
-        const outcome results = run_trial(seed, size, choice);
+      for (const network over : networks) {
+        const outcome results = run_trial(over, ++seed, size, choice);
         for (std::size_t s = 0; s < steps; ++s) {
           for (const auto& other : results[s]) {
-            CHECK_MESSAGE(other == results[s][0], "seed " << seed << ", " << choice.name << ", step " << s);
+            CHECK_MESSAGE(other == results[s][0], name_of(over)
+                                                      << ", seed " << seed << ", " << choice.name << ", step " << s);
           }
         }
       }
@@ -118,18 +120,20 @@ TEST_CASE("laws 1, 3, 5, 6: averages are right and bit-identical, whatever the r
   }
 }
 
-TEST_CASE("law 8: the same inputs give the same bits in every run") {
+TEST_CASE("law 8: the same inputs give the same bits in every run, over every network") {
   const testing::watchdog guard("law 8");
   for (const policy_choice& choice : policy_choices()) {
     for (const int size : {2, 3, 4}) {
-      CHECK_MESSAGE(run_trial(77, size, choice) == run_trial(77, size, choice), choice.name);
+      const outcome first = run_trial(network::loopback, 77, size, choice);
+      CHECK_MESSAGE(run_trial(network::loopback, 77, size, choice) == first, choice.name);
+      CHECK_MESSAGE(run_trial(network::tcp, 77, size, choice) == first, choice.name);
     }
   }
 }
 
 TEST_CASE("law 6: a new plan moves no gradient") {
   const testing::watchdog guard("law 6");
-  backend::run_loopback(2, [&](backend::loopback backend) {
+  run_ranks(network::loopback, 2, [&](any_backend backend) {
     const auto slots = std::vector<trial_slot>(6, {element_kind::float32, 100, residence::arena});
     trial_model model(slots);
     auto sync = synchronize(model.make_manifest(), std::move(backend), bucketing::ready_order{{900, 500}});

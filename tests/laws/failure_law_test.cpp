@@ -11,6 +11,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -29,8 +30,8 @@ struct story {
 
 constexpr std::uint64_t steps = 4;
 
-story run_rank(backend::loopback backend, const policy_choice& choice, const std::vector<trial_slot>& slots,
-               int culprit, std::uint64_t when, fault what, std::size_t ready_before) {
+story run_rank(any_backend backend, const policy_choice& choice, const std::vector<trial_slot>& slots, int culprit,
+               std::uint64_t when, fault what, std::size_t ready_before) {
   const int rank = backend.rank();
   trial_model model(slots);
   story told;
@@ -74,20 +75,20 @@ story run_rank(backend::loopback backend, const policy_choice& choice, const std
   return told;
 }
 
-void check(int size, const policy_choice& choice, int culprit, std::uint64_t when, fault what,
+void check(network over, int size, const policy_choice& choice, int culprit, std::uint64_t when, fault what,
            std::size_t ready_before) {
   const auto slots = random_slots(11, 10);
   std::vector<story> stories(static_cast<std::size_t>(size));
-  backend::run_loopback(size,
-                        [&](backend::loopback backend) {
-                          const auto rank = static_cast<std::size_t>(backend.rank());
-                          stories[rank] =
-                              run_rank(std::move(backend), choice, slots, culprit, when, what, ready_before);
-                        },
-                        {.timeout = 20s});
+  run_ranks(over, size,
+            [&](any_backend backend) {
+              const auto rank = static_cast<std::size_t>(backend.rank());
+              stories[rank] = run_rank(std::move(backend), choice, slots, culprit, when, what, ready_before);
+            },
+            {.timeout = 20s});
   std::optional<std::string> sentence;
   for (int rank = 0; rank < size; ++rank) {
     const story& told = stories[static_cast<std::size_t>(rank)];
+    CAPTURE(name_of(over));
     CAPTURE(size);
     CAPTURE(choice.name);
     CAPTURE(rank);
@@ -127,11 +128,24 @@ TEST_CASE("law 2: a failing rank is named on every rank, in the same step, in th
   const testing::watchdog guard("law 2");
   for (const policy_choice& choice : policy_choices()) {
     for (const int size : {2, 3, 4}) {
+      const network over = network::loopback;
       for (const fault what : {fault::throws, fault::abandons, fault::forgets, fault::repeats, fault::leaves}) {
-        check(size, choice, size - 1, 0, what, 0);
-        check(size, choice, 0, 2, what, 5);
-        check(size, choice, size / 2, 1, what, 9);
+        check(over, size, choice, size - 1, 0, what, 0);
+        check(over, size, choice, 0, 2, what, 5);
+        check(over, size, choice, size / 2, 1, what, 9);
       }
+    }
+  }
+}
+
+TEST_CASE("law 2: the same over TCP") {
+  const testing::watchdog guard("law 2 over TCP");
+  const auto choices = policy_choices();
+  for (const int size : {2, 3, 4}) {
+    for (const fault what : {fault::throws, fault::abandons, fault::forgets, fault::repeats, fault::leaves}) {
+      const std::size_t one = static_cast<std::size_t>(what) + static_cast<std::size_t>(size);
+      check(network::tcp, size, choices[one % choices.size()], size - 1, 0, what, 0);
+      check(network::tcp, size, choices[(one + 5) % choices.size()], 0, 2, what, 5);
     }
   }
 }

@@ -1,0 +1,110 @@
+/// @file
+/// A process's place in a job, from the variables that launchers set: torchrun, Open MPI's mpirun, Slurm.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <gradweave/assert.hpp>
+#include <gradweave/transport/rendezvous_options.hpp>
+
+namespace gradweave {
+
+/// What a variable holds, nothing where it is not set.
+inline std::optional<std::string> environment_variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+}
+
+namespace detail {
+
+inline long number_in(const char* name, const std::string& text, long least, long most) {
+  long value = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    violate(std::string("the environment variable ") + name + " is '" + text + "'; it has to be a whole number from " +
+            std::to_string(least) + " to " + std::to_string(most));
+  }
+  return value;
+}
+
+/// The first host of a Slurm node list: "node[07-12,20],other" is node07.
+inline std::string first_host(std::string_view nodes) {
+  const std::size_t bracket = nodes.find('[');
+  const std::size_t comma = nodes.find(',');
+  if (bracket == std::string_view::npos || comma < bracket) {
+    return std::string(nodes.substr(0, comma));
+  }
+  const std::string_view inside = nodes.substr(bracket + 1, nodes.find(']') - bracket - 1);
+  return std::string(nodes.substr(0, bracket)) + std::string(inside.substr(0, inside.find_first_of(",-")));
+}
+
+}  // namespace detail
+
+/// The place that the environment gives, asked by `look(name)`. No launcher's variable at all is one rank. Rank and size
+/// come from RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun), or SLURM_PROCID and
+/// SLURM_NTASKS; the first pair of which one is set has to be whole. The meeting place is MASTER_ADDR and MASTER_PORT;
+/// where all ranks are on one host it may be left to the default, and under Slurm it is the first node. GRADWEAVE_JOB
+/// names the job, else TORCHELASTIC_RUN_ID or SLURM_JOB_ID. Throws contract_violation that names the variable which is
+/// missing or malformed.
+template <class Look>
+rendezvous_options rendezvous_from(Look&& look) {
+  using detail::number_in;
+  struct launcher {
+    const char* rank;
+    const char* size;
+  };
+  constexpr std::array launchers{launcher{"RANK", "WORLD_SIZE"},
+                                 launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                 launcher{"SLURM_PROCID", "SLURM_NTASKS"}};
+  rendezvous_options place;
+  const auto found = std::find_if(launchers.begin(), launchers.end(), [&](const launcher& each) {
+    // A shell inside an allocation of Slurm's has the number of tasks, but is none of them.
+    return look(each.rank) || (look(each.size) && each.size != launchers.back().size);
+  });
+  if (found == launchers.end()) {
+    return place;
+  }
+  constexpr long ranks_max = 1 << 20;
+  for (const auto& [name, other] : {std::pair(found->rank, found->size), std::pair(found->size, found->rank)}) {
+    if (!look(name)) {
+      violate(std::string("the environment variable ") + other + " is set and " + name +
+              " is not; a launcher sets both");
+    }
+  }
+  place.size = static_cast<int>(number_in(found->size, *look(found->size), 1, ranks_max));
+  place.rank = static_cast<int>(number_in(found->rank, *look(found->rank), 0, place.size - 1));
+  if (const auto port = look("MASTER_PORT")) {
+    place.port = static_cast<std::uint16_t>(number_in("MASTER_PORT", *port, 1, 65535));
+  }
+  const bool torchrun = found == launchers.begin();
+  const bool slurm = found == launchers.end() - 1;
+  const auto local_size = look("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const bool one_host = place.size == 1 || (local_size && *local_size == std::to_string(place.size));
+  if (const auto address = look("MASTER_ADDR")) {
+    place.address = *address;
+  } else if (const auto nodes = look("SLURM_NODELIST"); slurm && nodes) {
+    place.address = detail::first_host(*nodes);
+  } else if (!one_host) {
+    violate("the environment variable MASTER_ADDR is not set; it has to be the address of rank 0's host");
+  }
+  if (torchrun && place.size > 1 && !look("MASTER_PORT")) {
+    violate("the environment variable MASTER_PORT is not set; it has to be a port at which rank 0 can listen");
+  }
+  for (const char* name : {"GRADWEAVE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
+    if (const auto job = look(name)) {
+      place.job = *job;
+      break;
+    }
+  }
+  return place;
+}
+
+}  // namespace gradweave

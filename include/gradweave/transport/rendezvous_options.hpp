@@ -1,0 +1,22 @@
+/// @file
+/// A process's place in a job, and where the job meets.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace gradweave {
+
+struct rendezvous_options {
+  int rank = 0;
+  int size = 1;
+  std::string address = "127.0.0.1";  ///< of rank 0: a host name or an IPv4 or IPv6 address
+  std::uint16_t port = 29500;         ///< of rank 0
+  std::string job = "default";        ///< told apart from other jobs that meet at the same place
+  std::chrono::milliseconds timeout = std::chrono::minutes(2);  ///< until all ranks have to be there
+
+  friend bool operator==(const rendezvous_options&, const rendezvous_options&) = default;
+};
+
+}  // namespace gradweave

@@ -1,0 +1,73 @@
+/// @file
+/// Jobs inside this process over each of the library's networks, behind one type, so that a test is compiled once.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+
+#include <gradweave/backend/loopback.hpp>
+#include <gradweave/backend/tcp.hpp>
+
+#include "tests/support/tcp.hpp"
+
+namespace gradweave::tests {
+
+enum class network { loopback, tcp };
+
+inline constexpr network networks[] = {network::loopback, network::tcp};
+
+inline const char* name_of(network which) { return which == network::loopback ? "loopback" : "tcp"; }
+
+/// One of the library's host backends.
+class any_backend {
+ public:
+  static constexpr memory_space space = memory_space::host;
+  static constexpr execution_model execution = execution_model::host;
+  static constexpr collective_set capabilities = scheduled_collectives;
+
+  template <class Backend>
+  explicit any_backend(Backend backend) : held_(std::move(backend)) {}
+
+  int rank() const {
+    return std::visit([](auto& b) { return b.rank(); }, held_);
+  }
+  int size() const {
+    return std::visit([](auto& b) { return b.size(); }, held_);
+  }
+  backend::host_arena allocate_arena(std::size_t bytes) { return backend::host_arena(bytes); }
+  void start(const collective_request& request) {
+    std::visit([&](auto& b) { b.start(request); }, held_);
+  }
+  bool poll() {
+    return std::visit([](auto& b) { return b.poll(); }, held_);
+  }
+  void wait() {
+    std::visit([](auto& b) { b.wait(); }, held_);
+  }
+  failure abort(failure cause) {
+    return std::visit([&](auto& b) { return b.abort(std::move(cause)); }, held_);
+  }
+  std::uint64_t payload_bytes_sent() const {
+    return std::visit([](auto& b) { return b.payload_bytes_sent(); }, held_);
+  }
+  void describe(description& sink) const {
+    std::visit([&](auto& b) { b.describe(sink); }, held_);
+  }
+
+ private:
+  std::variant<backend::loopback, backend::tcp::backend_type> held_;
+};
+
+/// As backend::run_loopback, over either network.
+template <class Body>
+void run_ranks(network over, int size, Body&& body, backend::scheduled_options wait = {}) {
+  const auto wrapped = [&](auto backend) { body(any_backend(std::move(backend))); };
+  if (over == network::loopback) {
+    backend::run_loopback(size, wrapped, wait);
+  } else {
+    run_tcp(size, wrapped, wait);
+  }
+}
+
+}  // namespace gradweave::tests

@@ -1,0 +1,72 @@
+/// @file
+/// Jobs over TCP inside one process, each rank a thread, on the loopback interface.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <gradweave/backend/tcp.hpp>
+
+namespace gradweave::tests {
+
+/// A port that was free a moment ago.
+inline std::uint16_t free_port() {
+  boost::asio::io_context context;
+  return boost::asio::ip::tcp::acceptor(context, {boost::asio::ip::address_v6::any(), 0}).local_endpoint().port();
+}
+
+/// Calls `body(rank)` on `size` threads and rethrows the first exception, that of the lowest rank.
+template <class Body>
+void on_threads(int size, Body&& body) {
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        thrown[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const std::exception_ptr& each : thrown) {
+    if (each) {
+      std::rethrow_exception(each);
+    }
+  }
+}
+
+/// As backend::run_loopback, over TCP.
+template <class Body>
+void run_tcp(int size, Body&& body, backend::scheduled_options wait = {}) {
+  const std::uint16_t port = free_port();
+  on_threads(size, [&](int rank) {
+    body(backend::tcp::from_options({.meet = {.rank = rank, .size = size, .port = port}, .wait = wait}));
+  });
+}
+
+/// The ends of a job of `size` ranks.
+inline std::vector<asio_transport> connect_tcp(int size) {
+  const std::uint16_t port = free_port();
+  std::vector<std::optional<asio_transport>> made(static_cast<std::size_t>(size));
+  on_threads(size, [&](int rank) {
+    made[static_cast<std::size_t>(rank)].emplace(connect_mesh({.rank = rank, .size = size, .port = port}));
+  });
+  std::vector<asio_transport> ends;
+  for (auto& each : made) {
+    ends.push_back(std::move(*each));
+  }
+  return ends;
+}
+
+}  // namespace gradweave::tests

@@ -1,0 +1,92 @@
+#include <gradweave/transport/environment.hpp>
+
+#include <map>
+#include <string>
+
+#include <doctest/doctest.h>
+
+using namespace gradweave;
+
+namespace {
+rendezvous_options from(const std::map<std::string, std::string>& variables) {
+  return rendezvous_from([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+std::string complaint(const std::map<std::string, std::string>& variables) {
+  try {
+    from(variables);
+  } catch (const contract_violation& error) {
+    return error.what();
+  }
+  return "none";
+}
+}  // namespace
+
+TEST_CASE("rendezvous_from: no launcher's variable at all is one rank") {
+  CHECK(from({}) == rendezvous_options{});
+  CHECK(from({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}}).size == 1);  // a shell inside an allocation
+}
+
+TEST_CASE("rendezvous_from: torchrun's variables") {
+  const auto place = from({{"RANK", "2"},
+                           {"WORLD_SIZE", "4"},
+                           {"LOCAL_RANK", "0"},
+                           {"MASTER_ADDR", "head"},
+                           {"MASTER_PORT", "1234"},
+                           {"TORCHELASTIC_RUN_ID", "abc"}});
+  CHECK(place.rank == 2);
+  CHECK(place.size == 4);
+  CHECK(place.address == "head");
+  CHECK(place.port == 1234);
+  CHECK(place.job == "abc");
+}
+
+TEST_CASE("rendezvous_from: mpirun's variables, with a meeting place unless all ranks are on one host") {
+  const auto one_host =
+      from({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  CHECK(one_host.rank == 1);
+  CHECK(one_host.address == "127.0.0.1");
+  CHECK(complaint({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})
+            .find("MASTER_ADDR is not set") != std::string::npos);
+}
+
+TEST_CASE("rendezvous_from: Slurm's variables, meeting at the first node") {
+  const auto place = from(
+      {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_NODELIST", "gpu[07-12,20]"}, {"SLURM_JOB_ID", "991"}});
+  CHECK(place.rank == 3);
+  CHECK(place.address == "gpu07");
+  CHECK(place.job == "991");
+  CHECK(detail::first_host("a,b") == "a");
+  CHECK(detail::first_host("single") == "single");
+  CHECK(detail::first_host("n[3,5]") == "n3");
+  CHECK(detail::first_host("a,n[3,5]") == "a");
+}
+
+TEST_CASE("rendezvous_from: what is missing or malformed is named") {
+  CHECK(complaint({{"RANK", "0"}}).find("RANK is set and WORLD_SIZE is not") != std::string::npos);
+  CHECK(complaint({{"WORLD_SIZE", "2"}}).find("WORLD_SIZE is set and RANK is not") != std::string::npos);
+  const std::map<std::string, std::string> whole{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}};
+  CHECK(complaint(whole) == "none");
+  const auto with = [&](const char* name, const char* value) {
+    auto changed = whole;
+    changed[name] = value;
+    return complaint(changed);
+  };
+  CHECK(with("RANK", "2").find("RANK is '2'; it has to be a whole number from 0 to 1") != std::string::npos);
+  CHECK(with("RANK", "-1").find("RANK is '-1'") != std::string::npos);
+  CHECK(with("WORLD_SIZE", "two").find("WORLD_SIZE is 'two'") != std::string::npos);
+  CHECK(with("WORLD_SIZE", "0").find("WORLD_SIZE is '0'") != std::string::npos);
+  CHECK(with("WORLD_SIZE", "").find("WORLD_SIZE is ''") != std::string::npos);
+  CHECK(with("MASTER_PORT", "70000").find("MASTER_PORT is '70000'") != std::string::npos);
+  CHECK(with("MASTER_PORT", "1 ").find("MASTER_PORT is '1 '") != std::string::npos);
+  auto without = whole;
+  without.erase("MASTER_ADDR");
+  CHECK(complaint(without).find("MASTER_ADDR is not set") != std::string::npos);
+  without = whole;
+  without.erase("MASTER_PORT");
+  CHECK(complaint(without).find("MASTER_PORT is not set") != std::string::npos);
+}
