@@ -308,6 +308,7 @@ class executor {
       const std::size_t p = id < ranks_ ? id : id - ranks_;
       const bool awaited = id < ranks_ ? !handshake_.is_open(id) : id < local_channel();
       if (awaited && transport_.peer_closed(static_cast<int>(p))) {
+        throw_if_aborted();  // it may have said why it goes
         throw sync_error({errc::peer_lost,
                           static_cast<int>(p),
                           -1,
