@@ -98,6 +98,7 @@ TEST_CASE("check_description: the library's own bucketing policies tell their op
 }
 
 TEST_CASE("check_bucketing: catches each fault") {
+  check_passes(gt::check_description({faulty_bucketing{}}));
   check_passes(gt::check_bucketing(faulty_bucketing{}));
   check_catches(fault::drops_a_slot, "are in no bucket");
   check_catches(fault::repeats_a_slot, "repeats slot");

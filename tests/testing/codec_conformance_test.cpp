@@ -176,6 +176,7 @@ TEST_CASE("check_codec: the library's own codecs pass") {
 }
 
 TEST_CASE("check_codec: a codec with blocks passes") {
+  check_passes(gt::check_description({sign_codec{}}));
   check_passes(gt::check_codec(sign_codec{}, {.bound = {0, 2, 0}}));
   CHECK(gt::mentions(gt::check_codec(sign_codec{true}, {.bound = {0, 2, 0}}), "what is not finite came back finite"));
 }
@@ -191,6 +192,7 @@ TEST_CASE("check_codec: a tighter bound than the codec's fails") {
 }
 
 TEST_CASE("check_codec: catches each fault") {
+  check_passes(gt::check_description({faulty_codec{}}));
   check_passes(gt::check_codec(faulty_codec{}, {.bound = gt::rounding_of(gw::element_kind::float16)}));
   check_catches(fault::writes_past_the_end, "encode wrote outside of its wire_bytes");
   check_catches(fault::writes_before_the_start, "encode wrote outside of its wire_bytes");

@@ -108,6 +108,7 @@ TEST_CASE("check_overlap: many short steps on a thread of its own") {
 
 TEST_CASE("check_overlap: catches each fault") {
   const gt::watchdog guard("check_overlap: catches each fault");
+  check_passes(gt::check_description({faulty_overlap{}}));
   check_passes(gt::check_overlap(faulty_overlap{}));
   check_catches(fault::forgets_to_drain, "drain() returned before the work was finished");
   check_catches(fault::drains_once, "drain() returned before the work was finished");

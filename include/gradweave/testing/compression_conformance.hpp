@@ -82,7 +82,7 @@ inline std::vector<compression_case> compression_cases(const std::vector<element
                                {kind, {17}, 3},
                                {kind, {5, 0, 700, 64, 1}, 5},
                                {kind, {4099, 2048}, 1},
-                               {kind, {2500, 2501}, 3}});
+                               {kind, {1200, 1301}, 3}});
   }
   return cases;
 }

@@ -96,42 +96,26 @@ class transport_examination {
   /// What was sent before the end closed is still received, and only then the peer is seen as closed.
   void close() {
     const int leaver = ends_.back().rank();
-    Transport& from = ends_.back();
     Transport& to = ends_.front();
-    constexpr std::size_t count = 1000;
-    const std::vector<std::byte> last_words = pattern(leaver, to.rank(), count);
+    const std::vector<std::byte> last_words = pattern(leaver, to.rank(), 1000);
     recorder_.check(!to.peer_closed(leaver), "a peer that is still there is seen as closed");
-    std::size_t sent = 0;
-    await(
-        from, [&] { return (sent += from.try_send(to.rank(), std::span(last_words).subspan(sent))) == count; },
-        "room for 1000 bytes");
-    const bool said = await(from, [&] { return from.try_send_control(to.rank(), numbered(0)); }, "room for a message");
+    Transport& from = ends_.back();
+    if (!send_all(from, to.rank(), last_words) ||
+        !await(from, [&] { return from.try_send_control(to.rank(), numbered(0)); }, "room for a control message")) {
+      return;
+    }
     ends_.pop_back();
-    std::vector<std::byte> heard(count);
-    for (std::size_t received = 0; received < count / 2;) {
-      if (!await(
-              to,
-              [&] {
-                const std::size_t arrived = to.try_receive(leaver, std::span(heard).subspan(received, 1));
-                received += arrived;
-                return arrived != 0;
-              },
-              "bytes that a peer sent before it closed")) {
+    std::vector<std::byte> heard(last_words.size());
+    for (std::size_t i = 0; i < heard.size(); ++i) {
+      recorder_.check(!to.peer_closed(leaver), "a peer is seen as closed while bytes of its are not received");
+      if (!receive_byte(to, leaver, heard[i])) {
         return;
       }
-      recorder_.check(!to.peer_closed(leaver), "a peer is seen as closed while bytes of its are not received");
     }
-    std::size_t received = count / 2;
-    await(
-        to, [&] { return (received += to.try_receive(leaver, std::span(heard).subspan(received))) == count; },
-        "bytes that a peer sent before it closed");
     recorder_.check(heard == last_words, "the last bytes before a close must arrive as they were sent");
+    recorder_.check(!to.peer_closed(leaver), "a peer is seen as closed while a control message of its is not received");
     control_message in{};
-    if (said) {
-      recorder_.check(!to.peer_closed(leaver),
-                      "a peer is seen as closed while a control message of its is not received");
-      await(to, [&] { return to.try_receive_control(leaver, in); }, "a control message that was sent before a close");
-    }
+    await(to, [&] { return to.try_receive_control(leaver, in); }, "a control message that was sent before a close");
     await(to, [&] { return to.peer_closed(leaver); }, "the close of a peer");
   }
 
@@ -186,10 +170,10 @@ class transport_examination {
     // An event between the look at events() and wait() must not be slept through.
     const std::uint64_t before = to.events();
     const std::byte one{1};
-    recorder_.check(from.try_send(to.rank(), {&one, 1}) == 1, "an empty connection must take a byte");
+    send_all(from, to.rank(), {&one, 1});
     wakes(to, before, "a byte that had already arrived");
     std::byte in{};
-    await(to, [&] { return to.try_receive(from.rank(), {&in, 1}) == 1; }, "a byte");
+    receive_byte(to, from.rank(), in);
     const std::uint64_t seen = to.events();
     std::thread later([&] {
       std::this_thread::sleep_for(20ms);
@@ -235,6 +219,23 @@ class transport_examination {
       }
       end.wait(seen, until);
     }
+  }
+
+  bool send_all(Transport& end, int peer, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      std::size_t taken = 0;
+      if (!await(
+              end, [&] { return (taken = end.try_send(peer, bytes)) != 0; }, "room for bytes") ||
+          !recorder_.check(taken <= bytes.size(), "try_send took more than was offered")) {
+        return false;
+      }
+      bytes = bytes.subspan(taken);
+    }
+    return true;
+  }
+
+  bool receive_byte(Transport& end, int peer, std::byte& byte) {
+    return await(end, [&] { return end.try_receive(peer, {&byte, 1}) == 1; }, "a byte that was sent");
   }
 
   void wakes(Transport& end, std::uint64_t seen, const char* what) {

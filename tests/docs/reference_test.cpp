@@ -1,0 +1,108 @@
+// The code that docs/reference/ quotes and no example holds: how each conformance kit is called.
+#include <gradweave/gradweave.hpp>
+
+#include <array>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/testing/archetypes.hpp>
+#include <gradweave/testing/backend_conformance.hpp>
+#include <gradweave/testing/bucketing_conformance.hpp>
+#include <gradweave/testing/codec_conformance.hpp>
+#include <gradweave/testing/compression_conformance.hpp>
+#include <gradweave/testing/overlap_conformance.hpp>
+#include <gradweave/testing/tensor_conformance.hpp>
+#include <gradweave/testing/transport_conformance.hpp>
+#include <gradweave/testing/watchdog.hpp>
+
+namespace gw = gradweave;
+namespace gt = gradweave::testing;
+
+TEST_CASE("reference: the kit of tensors") {
+  // [tensor_kit]
+  const auto report = gt::check_tensor([] { return std::vector<float>(12); },
+                                       {.kind = gw::element_kind::float32, .shape = gw::tensor_shape(std::array{12})});
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+  // [/tensor_kit]
+}
+
+TEST_CASE("reference: the kit of backends") {
+  const gt::watchdog guard("reference: the kit of backends");
+  // [backend_kit]
+  const auto report =
+      gt::check_backend([](int size, auto&& body) { gw::backend::run_loopback(size, body); }, {.sizes = {1, 3}});
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+
+  const auto on_time = gt::check_backend_timeout(
+      [](int size, auto&& body) { gw::backend::run_loopback(size, body, {.timeout = std::chrono::milliseconds(300)}); },
+      {2});
+  CHECK_MESSAGE(on_time.passed(), gt::to_string(on_time));
+  // [/backend_kit]
+}
+
+TEST_CASE("reference: the kit of transports") {
+  const gt::watchdog guard("reference: the kit of transports");
+  // [transport_kit]
+  const auto report = gt::check_transport([](int size) { return gw::in_process_transport::connect(size); });
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+  // [/transport_kit]
+}
+
+TEST_CASE("reference: a backend from a transport") {
+  // [scheduled]
+  std::vector<gw::backend::scheduled<gw::in_process_transport>> ranks;
+  for (gw::in_process_transport& end : gw::in_process_transport::connect(1)) {
+    ranks.emplace_back("in-process", std::move(end),
+                       gw::backend::scheduled_options{.timeout = std::chrono::seconds(30)});
+  }
+  // [/scheduled]
+  gw::run_collective(ranks.front(), {.operation = gw::collective::barrier});
+  CHECK(ranks.front().size() == 1);
+}
+
+TEST_CASE("reference: the kit of bucketing policies") {
+  // [bucketing_kit]
+  const auto report = gt::check_bucketing(gw::bucketing::fixed_bytes{{.bucket_bytes_max = 4096}}, {.seed = 7});
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+
+  // What any policy owes: values that differ say so. Give values with each option changed in turn.
+  const auto told =
+      gt::check_description({gw::bucketing::fixed_bytes{}, {{.bucket_bytes_max = 1}}, {{.first_bucket_bytes_max = 1}}});
+  CHECK_MESSAGE(told.passed(), gt::to_string(told));
+  // [/bucketing_kit]
+}
+
+TEST_CASE("reference: the kits of codecs and compression policies") {
+  const gt::watchdog guard("reference: the kits of codecs and compression policies");
+  // [codec_kit]
+  // One encoding and decoding errs by at most one rounding to bfloat16.
+  const auto report = gt::check_codec(gw::compression::bf16{}, {.bound = gt::rounding_of(gw::element_kind::bfloat16)});
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+  // [/codec_kit]
+
+  // [compression_kit]
+  const gw::compression::bf16 by;
+  gt::compression_conformance_options options;
+  // The average errs by two roundings to bfloat16, the float32 sums, and the storing of the result.
+  options.bound = [](gw::element_kind kind, int size) {
+    const double stored = gt::rounding_of(kind).relative;
+    return gt::rounding_bound{.relative = 1.01 * (2 * 0x1p-8 + size * 0x1p-24 + stored), .absolute = 0x1p-24};
+  };
+  options.bytes_sent = [&](const gw::bucket_layout& layout, int size) { return gt::two_phase_bytes(by, layout, size); };
+  options.kinds = {gw::element_kind::float32, gw::element_kind::bfloat16};
+  options.sizes = {1, 3};
+  const auto reduced = gt::check_compression(gw::compression::as_compression(by), options);
+  CHECK_MESSAGE(reduced.passed(), gt::to_string(reduced));
+  // [/compression_kit]
+}
+
+TEST_CASE("reference: the kit of overlap policies") {
+  const gt::watchdog guard("reference: the kit of overlap policies");
+  // [overlap_kit]
+  const auto report = gt::check_overlap(gw::overlap::progress_thread{}, {.steps = 10, .threads = 2});
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+  // [/overlap_kit]
+}
