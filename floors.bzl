@@ -16,6 +16,7 @@ FLOORS = [
             "error.hpp",
             "extent.hpp",
             "version.hpp",
+            "wire.hpp",
         ],
     },
     {
@@ -61,7 +62,11 @@ FLOORS = [
             "compression/*.hpp",
             "one_of.hpp",
             "overlap/*.hpp",
+            "transport/control_frames.hpp",
+            "transport/environment.hpp",
+            "transport/failure_message.hpp",
             "transport/in_process.hpp",
+            "transport/rendezvous_options.hpp",
         ],
         "except": ["*/concept.hpp"],
     },
@@ -69,6 +74,19 @@ FLOORS = [
         "name": "diagnostics",
         "floor": 4,
         "headers": ["diagnostics/*.hpp"],
+    },
+    # Floor 5 holds what needs an SDK: to choose one of those is to include it. `sdk` is what it depends on besides.
+    {
+        "name": "tcp",
+        "floor": 5,
+        "sdk": ["@boost//:asio"],
+        "headers": [
+            "backend/tcp.hpp",
+            "transport/asio.hpp",
+            "transport/mesh.hpp",
+            "transport/reception.hpp",
+            "transport/rendezvous.hpp",
+        ],
     },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {
@@ -80,7 +98,6 @@ FLOORS = [
             "synchronizer/*.hpp",
         ],
     },
-    # Floor 5 holds what needs an SDK: to choose one of those is to include it.
     {
         "name": "gradweave",
         "floor": 7,

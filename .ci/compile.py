@@ -57,7 +57,7 @@ def write_includes(path, headers):
 def link_and_run(compiler, flags, sources, work):
     objects = [str(work / f"{number}.o") for number in range(len(sources))]
     compilations = [
-        [compiler, *STANDARD, f"-I{work}", *WARNINGS, *flags, "-c", str(source), "-o", object_]
+        [compiler, *STANDARD, f"-iquote{work}", *WARNINGS, *flags, "-c", str(source), "-o", object_]
         for source, object_ in zip(sources, objects)
     ]
     if execute_all(compilations) != len(compilations):
@@ -74,13 +74,21 @@ def link_and_run(compiler, flags, sources, work):
     return execute([*runner, program], RUN_TIMEOUT_SECONDS)
 
 
+def see_system_headers(work, *folders):
+    """A cross compiler does not look into /usr/include, and must not see all of it."""
+    for folder in folders:
+        (work / folder).symlink_to(f"/usr/include/{folder}")
+    return ["-isystem", str(work)]
+
+
 def check_program(compiler, flags, work):
     headers = public_headers()
     write_includes(work / "forward_includes.hpp", headers)
     write_includes(work / "reverse_includes.hpp", reversed(headers))
     consumer = ROOT / "tests" / "consumer"
     print(f"{len(headers)} headers in two orders")
-    return link_and_run(compiler, ["-O1", *flags], [consumer / "forward.cpp", consumer / "reverse.cpp"], work)
+    flags = ["-O1", *see_system_headers(work, "boost"), *flags]
+    return link_and_run(compiler, flags, [consumer / "forward.cpp", consumer / "reverse.cpp"], work)
 
 
 def check_headers(compiler, flags, work):
@@ -95,9 +103,7 @@ def check_headers(compiler, flags, work):
 
 
 def check_tests(compiler, files, work):
-    # A cross compiler does not look into /usr/include, and must not see all of it.
-    (work / "doctest").symlink_to("/usr/include/doctest")
-    flags = ["-O2", "-isystem", str(work)]
+    flags = ["-O2", *see_system_headers(work, "doctest")]
     return link_and_run(compiler, flags, [ROOT / "tests" / "main.cpp", *files], work)
 
 

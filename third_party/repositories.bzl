@@ -26,3 +26,9 @@ def gradweave_repositories():
         header = "CLI/CLI.hpp",
         debian_package = "libcli11-dev",
     )
+    system_library(
+        name = "boost",
+        build_file = "//third_party/boost:boost.BUILD",
+        header = "boost/asio.hpp",
+        debian_package = "libboost1.81-dev",
+    )

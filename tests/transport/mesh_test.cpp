@@ -1,0 +1,99 @@
+#include <gradweave/transport/mesh.hpp>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/testing/watchdog.hpp>
+
+#include "tests/support/tcp.hpp"
+
+using namespace gradweave;
+using namespace gradweave::tests;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What each of the processes that come to one place is told: "" where it got its transport.
+std::vector<std::string> told(std::vector<rendezvous_options> who) {
+  const std::uint16_t port = free_port();
+  std::vector<std::string> answers(who.size());
+  on_threads(static_cast<int>(who.size()), [&](int i) {
+    auto& place = who[static_cast<std::size_t>(i)];
+    place.port = port;
+    try {
+      const asio_transport made = connect_mesh(place);
+    } catch (const sync_error& error) {
+      answers[static_cast<std::size_t>(i)] = error.what();
+    }
+  });
+  return answers;
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("connect_mesh: one rank needs no network") {
+  CHECK(connect_mesh({.rank = 0, .size = 1, .address = "no such host"}).size() == 1);
+  CHECK_THROWS_AS(connect_mesh({.rank = 2, .size = 2}), contract_violation);
+}
+
+TEST_CASE("connect_mesh: ranks that come in any order find each other, over IPv4, IPv6 and by name") {
+  const testing::watchdog guard("find each other");
+  for (const char* address : {"127.0.0.1", "::1", "localhost"}) {
+    std::vector<rendezvous_options> ranks;
+    for (int rank = 4; rank >= 0; --rank) {
+      ranks.push_back({.rank = rank, .size = 5, .address = address, .timeout = 20s});
+    }
+    for (const std::string& answer : told(ranks)) {
+      CHECK_MESSAGE(answer.empty(), address << ": " << answer);
+    }
+  }
+}
+
+TEST_CASE("connect_mesh: another world size is told on all sides") {
+  const testing::watchdog guard("world size");
+  for (const std::string& answer :
+       told({{.rank = 0, .size = 2, .timeout = 20s}, {.rank = 1, .size = 3, .timeout = 20s}})) {
+    CHECK(contains(answer, "rank 1 believes that the job has 3 ranks, rank 0 2"));
+  }
+}
+
+TEST_CASE("connect_mesh: a doubled rank is told on all sides") {
+  const testing::watchdog guard("doubled rank");
+  for (const std::string& answer : told({{.rank = 0, .size = 3, .timeout = 20s},
+                                         {.rank = 1, .size = 3, .timeout = 20s},
+                                         {.rank = 1, .size = 3, .timeout = 20s}})) {
+    CHECK(contains(answer, "two processes came as rank 1"));
+  }
+}
+
+TEST_CASE("connect_mesh: a process of another job is told so, and disturbs nobody") {
+  const testing::watchdog guard("another job");
+  const auto answers = told({{.rank = 0, .size = 2, .job = "mine", .timeout = 20s},
+                             {.rank = 1, .size = 2, .job = "yours", .timeout = 20s},
+                             {.rank = 1, .size = 2, .job = "mine", .timeout = 20s}});
+  CHECK(answers[0].empty());
+  CHECK((contains(answers[1], "another job, 'mine'") || contains(answers[1], "rank 0 was not reached")));
+  CHECK(answers[2].empty());
+}
+
+TEST_CASE("connect_mesh: ranks that do not come are named to those who did") {
+  const testing::watchdog guard("missing ranks");
+  for (const std::string& answer :
+       told({{.rank = 0, .size = 4, .timeout = 500ms}, {.rank = 2, .size = 4, .timeout = 500ms}})) {
+    CHECK(contains(answer, "did not come within 500 ms: 1, 3"));
+  }
+}
+
+TEST_CASE("connect_mesh: where rank 0 does not come the others say so, with what they met instead") {
+  const testing::watchdog guard("no rank 0");
+  for (const std::string& answer : told({{.rank = 1, .size = 2, .timeout = 300ms}})) {
+    CHECK(contains(answer, "rank 0 was not reached within 300 ms"));
+    CHECK(contains(answer, "refused"));
+  }
+}
