@@ -125,17 +125,21 @@ class one_of<Policies...> {
 /// An overlap policy where all alternatives are ones.
 template <overlap_policy... Policies>
 class one_of<Policies...> {
+  template <class Work>
+  using chosen_lane =
+      detail::lane_choice<decltype(std::declval<const Policies&>().make_lane(std::declval<Work&>()))...>;
+
  public:
   template <detail::among<Policies...> Policy>
   one_of(Policy policy) : held_(std::move(policy)) {}
 
   friend bool operator==(const one_of&, const one_of&) = default;
 
+  /// The return type is spelled out, since it is asked for while Work is not complete: it must not need this body.
   template <lane_work Work>
-  auto make_lane(Work& work) const {
-    using chosen_lane = detail::lane_choice<decltype(std::declval<const Policies&>().make_lane(work))...>;
-    return std::visit(
-        [&](const auto& policy) -> chosen_lane { return chosen_lane([&] { return policy.make_lane(work); }); }, held_);
+  chosen_lane<Work> make_lane(Work& work) const {
+    return std::visit([&](const auto& policy) { return chosen_lane<Work>([&] { return policy.make_lane(work); }); },
+                      held_);
   }
   void describe(description& sink) const {
     std::visit([&](const auto& policy) { policy.describe(sink); }, held_);

@@ -69,7 +69,8 @@ class synchronizer {
     return current.finish();
   }
 
-  /// Where the collectives keep a slot's gradient: for a tensor with memory of its own it is the copy in the arena.
+  /// Where the collectives keep a slot's gradient: for a tensor with memory of its own the copy in the arena, which one
+  /// rank alone never makes.
   template <element Element>
   std::span<Element> gradient(slot which) {
     require(which.index < engine_->gradients().size(), "gradient: the slot is not one of this manifest's");

@@ -49,7 +49,8 @@ double bound(const policy_choice& choice, element_kind kind, int size, double ma
       relative = n * float32 + 2 * unit_roundoff(element_kind::bfloat16) + own;
     }
   }
-  const bool sixteen = choice.compresses == compression_name::fp16 || kind == element_kind::float16;
+  const bool sixteen =
+      kind == element_kind::float16 || (choice.compresses == compression_name::fp16 && kind != element_kind::float64);
   return 1.01 * relative * magnitude + (sixteen ? (n + 1) * smallest : std::ldexp(1, -140));
 }
 

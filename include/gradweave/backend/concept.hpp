@@ -108,7 +108,8 @@ concept backend_has_capabilities = requires {
   { B::capabilities } -> std::convertible_to<collective_set>;
 };
 
-/// Atom: `allocate_arena(bytes)` returns an owner of zeroed memory with `data()`.
+/// Atom: `allocate_arena(bytes)` returns an owner of zeroed memory with `data()`, on a cache line; 0 bytes are allowed.
+/// Gradients live there, and scratch.
 template <class B>
 concept backend_has_arena = requires(B& backend, std::size_t bytes) {
   { backend.allocate_arena(bytes).data() } -> std::same_as<std::byte*>;

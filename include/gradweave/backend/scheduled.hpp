@@ -43,7 +43,8 @@ class host_arena {
 
 /// What a scheduled backend may be told.
 struct scheduled_options {
-  /// How long a rank waits without any progress before it gives the job up. Longer than the longest pause that one rank
+  /// How long a rank waits without any progress for another to enter a collective before it gives the job up; half as
+  /// long again where it only waits for payload, so that who knows the missing rank speaks first. Longer than the longest pause that one rank
   /// makes and others do not: an evaluation, a checkpoint.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 

@@ -22,14 +22,14 @@ namespace gradweave::bucketing {
 /// Caps of a bucket's size. A slot is never split, and a bucket is closed once it has reached its cap, so buckets
 /// overshoot: the behaviour of PyTorch's DistributedDataParallel (Li et al., VLDB 2020, section 3.2).
 struct bucket_caps {
-  std::size_t bucket_bytes_max = std::size_t{25} << 20;       ///< all but the first
-  std::size_t first_bucket_bytes_max = std::size_t{1} << 20;  ///< small, so that communication begins early
+  std::size_t bucket_bytes_max = std::size_t{25} << 20;  ///< all but the first
+  std::size_t first_bucket_bytes_max = std::size_t{1}
+                                       << 20;  ///< small, so that communication begins early; never above the other
 
   friend bool operator==(const bucket_caps&, const bucket_caps&) = default;
 
   /// The caps with DISTRIBUTED_BUCKET_SIZE (in MiB, a positive decimal number) in place of `bucket_bytes_max` where that
-  /// variable is set; the first bucket is then no larger than the others. Throws contract_violation where it is
-  /// malformed.
+  /// variable is set. Throws contract_violation where it is malformed.
   bucket_caps with_environment() const {
     const char* text = std::getenv("DISTRIBUTED_BUCKET_SIZE");
     if (text == nullptr) {
@@ -45,7 +45,6 @@ struct bucket_caps {
     }
     bucket_caps caps = *this;
     caps.bucket_bytes_max = std::max<std::size_t>(1, static_cast<std::size_t>(mebibytes * double{1 << 20}));
-    caps.first_bucket_bytes_max = std::min(first_bucket_bytes_max, caps.bucket_bytes_max);
     return caps;
   }
 
@@ -66,6 +65,7 @@ inline bucket_plan fill_buckets(std::span<const slot_size> slots, std::span<cons
     bool first = true;
   };
   constexpr std::size_t kinds = 256;
+  const std::size_t first_bytes_max = std::min(caps.first_bucket_bytes_max, caps.bucket_bytes_max);
   std::vector<open_bucket> open(kinds);
   std::vector<open_bucket> closed;
   const auto close = [&](open_bucket& bucket) {
@@ -78,7 +78,7 @@ inline bucket_plan fill_buckets(std::span<const slot_size> slots, std::span<cons
     bucket.members.push_back(order[position]);
     bucket.bytes += size.bytes;
     bucket.last = position;
-    if (bucket.bytes >= (bucket.first ? caps.first_bucket_bytes_max : caps.bucket_bytes_max)) {
+    if (bucket.bytes >= (bucket.first ? first_bytes_max : caps.bucket_bytes_max)) {
       close(bucket);
     }
   }

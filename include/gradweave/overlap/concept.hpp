@@ -45,7 +45,8 @@ concept lane_can_drain = requires(L& lane) { lane.drain(); };
 template <class L>
 concept lane = lane_can_notify<L> && lane_can_drain<L>;
 
-/// Atom: `make_lane(work)` returns a lane that drives `work` until it is destroyed.
+/// Atom: `make_lane(work)` returns a lane that drives `work` until it is destroyed. Declare the return type: it is asked
+/// for before the work is complete, and `auto` would look into the function for it.
 template <class O>
 concept overlap_makes_lane = requires(const O& policy, lane_work_archetype& work) {
   { policy.make_lane(work) } -> lane;
