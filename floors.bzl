@@ -60,6 +60,7 @@ FLOORS = [
             "backend/scheduled.hpp",
             "bucketing/*.hpp",
             "compression/*.hpp",
+            "launch.hpp",
             "one_of.hpp",
             "overlap/*.hpp",
             "transport/control_frames.hpp",
@@ -69,11 +70,6 @@ FLOORS = [
             "transport/rendezvous_options.hpp",
         ],
         "except": ["*/concept.hpp"],
-    },
-    {
-        "name": "diagnostics",
-        "floor": 4,
-        "headers": ["diagnostics/*.hpp"],
     },
     # Floor 5 holds what needs an SDK: to choose one of those is to include it. `sdk` is what it depends on besides.
     {

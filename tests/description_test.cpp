@@ -49,7 +49,7 @@ TEST_CASE("description: keeps entries in order, numbers and flags as text") {
                                              {"other flag", "false"},
                                              {"int", "-3"},
                                              {"large", "18446744073709551615"},
-                                             {"fraction", "0.500000"}});
+                                             {"fraction", "0.5"}});
 }
 
 TEST_CASE("description: what is nested carries its role, and only that") {
@@ -58,4 +58,15 @@ TEST_CASE("description: what is nested carries its role, and only that") {
   said.add("after", "x");
   CHECK(said.entries() ==
         std::vector<entry>{{"whole.name", "outer"}, {"whole.part.name", "inner"}, {"whole.last", "1"}, {"after", "x"}});
+}
+
+TEST_CASE("description: floating options that differ read differently") {
+  const auto said = [](double value) {
+    gw::description sink;
+    sink.add("ratio", value);
+    return sink.entries().front().value;
+  };
+  CHECK(said(0.001) != said(0.002));
+  CHECK(said(1e-7) != said(2e-7));
+  CHECK(said(1.0) != said(1.0 + 1e-9));
 }

@@ -28,6 +28,15 @@ std::string violation_of(Action&& action) {
   return "";
 }
 
+/// Three elements of 4 bytes, of a kind that is told at run time.
+struct told {
+  gw::element_kind kind;
+  std::array<float, 3> memory{};
+  void* gradweave_data() { return memory.data(); }
+  std::array<int, 1> gradweave_shape() const { return {3}; }
+  gw::element_kind gradweave_kind() const { return kind; }
+};
+
 bool contains(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 }  // namespace
@@ -87,15 +96,18 @@ TEST_CASE("manifest: names are given and unique") {
   CHECK(gradients.size() == 1);
 }
 
-TEST_CASE("manifest: gradients are floating-point") {
-  std::vector<int> counts(3);
+TEST_CASE("manifest: gradients are floating-point, also where their kind is told at run time") {
+  told counts{gw::element_kind::int32};
   gw::manifest gradients;
   const std::string said = violation_of([&] { gradients.add("counts", counts); });
   CHECK(contains(said, "slot 'counts' has element kind int32"));
   CHECK(contains(said, "floating-point"));
   CHECK(gradients.size() == 0);
   std::vector<float> floats(3);
-  CHECK(gradients.add("counts", counts, floats) == gw::slot{0});  // a parameter may be of any kind
+  std::vector<int> integers(3);
+  CHECK(gradients.add("counts", integers, floats) == gw::slot{0});  // a parameter may be of any kind
+  told right{gw::element_kind::float32};
+  CHECK(gradients.add("told", right) == gw::slot{1});
 }
 
 TEST_CASE("manifest: a gradient may take its memory from the arena") {

@@ -88,6 +88,16 @@ struct kind_is_unknown : member_tensor {
 static_assert(gw::tensor_has_data<kind_is_unknown> && gw::tensor_has_shape<kind_is_unknown>);
 static_assert(!gw::tensor_has_kind<kind_is_unknown> && !gw::gradient_tensor<kind_is_unknown>);
 
+struct kind_is_a_number : kind_is_unknown {
+  int gradweave_kind() const { return 1; }
+};
+static_assert(!gw::tensor_has_kind<kind_is_a_number> && !gw::gradient_tensor<kind_is_a_number>);
+
+struct space_is_a_number : member_tensor {
+  int gradweave_space() const { return 2; }
+};
+static_assert(gw::gradient_tensor<space_is_a_number>);  // no member that means anything here: host
+
 struct kind_is_told : kind_is_unknown {
   gw::element_kind gradweave_kind() const { return gw::element_kind::float16; }
   gw::memory_space gradweave_space() const { return gw::memory_space::cuda; }

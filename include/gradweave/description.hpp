@@ -3,7 +3,9 @@
 /// manifest, and the report prints them.
 #pragma once
 
+#include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +30,14 @@ class description {
   template <class Number>
     requires(std::integral<Number> || std::floating_point<Number>)
   void add(std::string_view key, Number value) {
-    add(key, std::string_view(std::to_string(value)));
+    if constexpr (std::integral<Number>) {
+      add(key, std::string_view(std::to_string(value)));
+    } else {
+      // The shortest text that reads back as the same number, whatever the locale: std::to_string keeps six digits.
+      char text[64];
+      const auto written = std::to_chars(text, text + sizeof text, value);
+      add(key, std::string_view(text, static_cast<std::size_t>(written.ptr - text)));
+    }
   }
 
   /// Adds what `policy` says of itself, each key prefixed with `role` and a dot.

@@ -53,4 +53,12 @@ template <host_backend Backend, class... Policies>
       std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap));
 }
 
+/// Never compiles: says what the backend, or an argument after it, misses.
+template <class Backend, class... Policies>
+  requires(!(host_backend<Backend> && (detail::any_policy<Policies> && ...)))
+void synchronize(manifest, Backend, Policies...) {
+  explain_host_backend<Backend>();
+  (detail::explain_policy<Policies>(), ...);
+}
+
 }  // namespace gradweave

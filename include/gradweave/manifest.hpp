@@ -35,11 +35,28 @@ enum class residence : std::uint8_t {
 
 /// Marks a gradient that shall take its memory from the arena. The tensor is pointed there when the manifest is sealed;
 /// what it held before is not carried over.
-template <rebindable_tensor T>
+template <gradient_tensor T>
 struct in_arena {
+  static_assert(
+      rebindable_tensor<T>,
+      "in_arena: the tensor can't be pointed at other memory; add gradweave_rebind(void*), or rebind(T&, void*) "
+      "to its tensor_traits");
   T& tensor;
   explicit in_arena(T& t) : tensor(t) {}
 };
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_in_arena = false;
+template <class T>
+inline constexpr bool is_in_arena<in_arena<T>> = true;
+
+/// What manifest::add does not take, but for the arena's mark.
+template <class T>
+concept no_tensor = !gradient_tensor<std::remove_reference_t<T>> && !is_in_arena<std::remove_cvref_t<T>>;
+
+}  // namespace detail
 
 /// One line of the manifest.
 struct manifest_entry {
@@ -60,6 +77,7 @@ class manifest {
     requires gradient_tensor<std::remove_reference_t<Gradient>>
   slot add(std::string name, Gradient&& gradient) {
     check_lifetime<Gradient>();
+    check_floating<std::remove_reference_t<Gradient>>();
     return append({std::move(name), gradient_view::of(gradient), std::nullopt, residence::own});
   }
 
@@ -89,10 +107,24 @@ class manifest {
     return added;
   }
 
+  /// Never compile: they say what a type misses to be a gradient_tensor.
+  template <detail::no_tensor Gradient>
+  slot add(std::string, Gradient&&) {
+    gradweave::explain_gradient_tensor<std::remove_reference_t<Gradient>>();
+    return {};
+  }
+  template <detail::no_tensor Parameter, class Gradient>
+  slot add(std::string, Parameter&&, Gradient&&) {
+    gradweave::explain_gradient_tensor<std::remove_reference_t<Parameter>>();
+    return {};
+  }
+
   /// Registers `elements` elements at `memory`, a flat buffer that the collectives then work on directly. It must stay
   /// where it is as long as the synchronizer lives.
   template <element Element>
   slot add_range(std::string name, Element* memory, std::size_t elements) {
+    static_assert(is_floating(element_kind_of<Element>),
+                  "manifest: a gradient is averaged, so it has to be floating-point");
     require(memory != nullptr || elements == 0, "add_range: the pointer is null");
     return append({std::move(name), gradient_view::of_buffer(element_kind_of<Element>, memory, elements), std::nullopt,
                    residence::adopted});
@@ -107,6 +139,15 @@ class manifest {
   static constexpr void check_lifetime() {
     static_assert(std::is_lvalue_reference_v<T> || tensor_view<std::remove_reference_t<T>>,
                   "manifest: a temporary tensor that owns its memory would dangle; register a named one, or a view");
+  }
+
+  /// Where the pointer's type tells the kind; where it is told at run time, append() looks at it.
+  template <class T>
+  static constexpr void check_floating() {
+    if constexpr (!detail::tells_kind<T>) {
+      static_assert(is_floating(element_kind_of<std::remove_pointer_t<detail::tensor_pointer<T>>>),
+                    "manifest: a gradient is averaged, so it has to be floating-point");
+    }
   }
 
   slot append(manifest_entry entry) {

@@ -101,12 +101,16 @@ struct tensor_access<T> {
     return tensor.gradweave_shape();
   }
   static element_kind kind(const T& tensor)
-    requires requires { tensor.gradweave_kind(); }
+    requires requires {
+      { tensor.gradweave_kind() } -> std::same_as<element_kind>;
+    }
   {
     return tensor.gradweave_kind();
   }
   static memory_space space(const T& tensor)
-    requires requires { tensor.gradweave_space(); }
+    requires requires {
+      { tensor.gradweave_space() } -> std::same_as<memory_space>;
+    }
   {
     return tensor.gradweave_space();
   }

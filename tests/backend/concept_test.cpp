@@ -47,6 +47,22 @@ struct capabilities_is_one_collective : base {
 static_assert(!gw::backend_has_capabilities<capabilities_is_one_collective>);
 static_assert(!gw::backend_policy<capabilities_is_one_collective>);
 
+struct capabilities_is_a_member : base {
+  gw::collective_set capabilities = {};
+};
+static_assert(!gw::backend_has_capabilities<capabilities_is_a_member> && !gw::can_broadcast<capabilities_is_a_member>);
+static_assert(!gw::backend_policy<capabilities_is_a_member>);
+
+struct execution_is_a_member : base {
+  gw::execution_model execution = gw::execution_model::host;
+};
+static_assert(!gw::backend_has_execution<execution_is_a_member> && !gw::host_backend<execution_is_a_member>);
+
+struct space_is_a_member : base {
+  gw::memory_space space = gw::memory_space::host;
+};
+static_assert(!gw::backend_has_space<space_is_a_member> && !gw::backend_policy<space_is_a_member>);
+
 struct arena_is_of_char : base {
   struct arena {
     char* data();

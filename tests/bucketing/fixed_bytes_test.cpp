@@ -125,11 +125,16 @@ TEST_CASE("fixed_bytes: DISTRIBUTED_BUCKET_SIZE overrides the cap, in MiB") {
   CHECK(cap_of("2") == bucket_caps{std::size_t{2} << 20, std::size_t{1} << 20});
   CHECK(cap_of("25.0") == bucket_caps{std::size_t{25} << 20, std::size_t{1} << 20});
   CHECK(cap_of("1e1") == bucket_caps{std::size_t{10} << 20, std::size_t{1} << 20});
-  // Smaller than the first bucket's cap: then the first is no larger than the others.
-  CHECK(cap_of("0.5") == bucket_caps{std::size_t{1} << 19, std::size_t{1} << 19});
-  CHECK(cap_of("0.25") == bucket_caps{std::size_t{1} << 18, std::size_t{1} << 18});
-  CHECK(cap_of("1e-9") == bucket_caps{1, 1});
+  CHECK(cap_of("0.5") == bucket_caps{std::size_t{1} << 19, std::size_t{1} << 20});
+  CHECK(cap_of("1e-9") == bucket_caps{1, std::size_t{1} << 20});
   CHECK(cap_of("1048576") == bucket_caps{std::size_t{1} << 40, std::size_t{1} << 20});
+}
+
+TEST_CASE("fixed_bytes: the first bucket is never larger than the others, whatever its own cap") {
+  const auto slots = float32_slots({4, 4, 4, 4, 4, 4});
+  const auto plan = fixed_bytes{{.bucket_bytes_max = 8}}.plan({slots, {}});
+  REQUIRE(plan.buckets.size() == 3);
+  CHECK(plan.buckets[0].size() == 2);
 }
 
 TEST_CASE("fixed_bytes: a malformed DISTRIBUTED_BUCKET_SIZE is an error that quotes it") {

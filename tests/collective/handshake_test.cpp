@@ -53,10 +53,11 @@ TEST_CASE("handshake: another operation, or another count, is a mismatch that na
   ranks[0].begin(collective::all_reduce, 1, 5);
   ranks[1].begin(collective::all_gather, 1, 5);
   ranks[0].exchange();
-  CHECK_THROWS_WITH_AS(ranks[1].exchange(),
-                       doctest::Contains("rank 1 entered all_gather of 5 float32 elements (collective 1, plan 0), rank 0 "
-                                         "all_reduce of 5 float32 elements"),
-                       sync_error);
+  CHECK_THROWS_WITH_AS(
+      ranks[1].exchange(),
+      doctest::Contains("rank 1 entered all_gather of 5 float32 elements (collective 1, plan 0), rank 0 "
+                        "all_reduce of 5 float32 elements"),
+      sync_error);
   auto others = pair_of_parties();
   others[0].begin(collective::all_reduce, 1, 5);
   others[1].begin(collective::all_reduce, 1, 6);

@@ -43,6 +43,18 @@ struct block_is_empty : codec_base {
 };
 static_assert(!gw::codec_has_block<block_is_empty> && !gw::codec<block_is_empty>);
 
+struct block_is_a_member : codec_base {
+  using codec_base::codec_base;
+  std::size_t block_elements = 1;
+};
+static_assert(!gw::codec_has_block<block_is_a_member> && !gw::codec<block_is_a_member>);
+
+struct block_is_negative : codec_base {
+  using codec_base::codec_base;
+  static constexpr int block_elements = -1;
+};
+static_assert(!gw::codec_has_block<block_is_negative> && !gw::codec<block_is_negative>);
+
 struct supports_everything : codec_base {
   using codec_base::codec_base;
   bool supports() const { return true; }
@@ -147,6 +159,13 @@ struct collectives_is_a_number : base {
 };
 static_assert(!gw::compression_has_collectives<collectives_is_a_number>);
 static_assert(!gw::compression_policy<collectives_is_a_number>);
+
+struct collectives_is_a_member : base {
+  using base::base;
+  gw::collective_set collectives = {};
+};
+static_assert(!gw::compression_has_collectives<collectives_is_a_member>);
+static_assert(!gw::compression_policy<collectives_is_a_member>);
 
 struct compresses_any_kind : base {
   using base::base;

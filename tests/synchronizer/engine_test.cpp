@@ -16,7 +16,8 @@ using namespace gradweave;
 using namespace std::chrono_literals;
 
 namespace {
-using engine_type = detail::engine<backend::loopback, bucketing::per_tensor, compression::none, overlap::progress_thread>;
+using engine_type =
+    detail::engine<backend::loopback, bucketing::per_tensor, compression::none, overlap::progress_thread>;
 }  // namespace
 
 TEST_CASE("engine: the lane finds nothing to do between steps, however often it is asked") {
@@ -41,29 +42,28 @@ TEST_CASE("engine: an abandoned step is told with its reason, and no gradient is
   const testing::watchdog guard("engine abandon");
   std::mutex telling;
   std::vector<std::string> told;
-  backend::run_loopback(
-      3,
-      [&](backend::loopback backend) {
-        const int rank = backend.rank();
-        std::vector<float> gradient(10, 1);
-        manifest gradients;
-        const slot only = gradients.add("g", gradient);
-        engine_type engine(std::move(gradients), std::move(backend), {}, {}, {});
-        engine.begin_step();
-        engine.ready(only);
-        if (rank == 2) {
-          engine.abandon("enough");
-          CHECK_THROWS_WITH_AS(engine.begin_step(), doctest::Contains("enough"), sync_error);
-          return;
-        }
-        try {
-          engine.finish();
-        } catch (const sync_error& error) {
-          const std::lock_guard lock(telling);
-          told.push_back(error.what());
-        }
-      },
-      {.timeout = 20s});
+  backend::run_loopback(3,
+                        [&](backend::loopback backend) {
+                          const int rank = backend.rank();
+                          std::vector<float> gradient(10, 1);
+                          manifest gradients;
+                          const slot only = gradients.add("g", gradient);
+                          engine_type engine(std::move(gradients), std::move(backend), {}, {}, {});
+                          engine.begin_step();
+                          engine.ready(only);
+                          if (rank == 2) {
+                            engine.abandon("enough");
+                            CHECK_THROWS_WITH_AS(engine.begin_step(), doctest::Contains("enough"), sync_error);
+                            return;
+                          }
+                          try {
+                            engine.finish();
+                          } catch (const sync_error& error) {
+                            const std::lock_guard lock(telling);
+                            told.push_back(error.what());
+                          }
+                        },
+                        {.timeout = 20s});
   REQUIRE(told.size() == 2);
   CHECK(told[0] == told[1]);
   CHECK(told[0].find("rank 2, step 0: enough") != std::string::npos);

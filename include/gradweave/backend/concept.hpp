@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include <gradweave/description.hpp>
 #include <gradweave/element.hpp>
@@ -92,21 +93,21 @@ concept backend_has_rank = requires(const B& backend) {
 
 /// Atom: `static constexpr memory_space space`.
 template <class B>
-concept backend_has_space = requires {
-  { B::space } -> std::convertible_to<memory_space>;
-};
+concept backend_has_space = !requires { requires std::is_member_pointer_v<decltype(&B::space)>; } &&
+                            requires { typename std::integral_constant<memory_space, B::space>; };
 
 /// Atom: `static constexpr execution_model execution`.
 template <class B>
-concept backend_has_execution = requires {
-  { B::execution } -> std::convertible_to<execution_model>;
-};
+concept backend_has_execution = !requires { requires std::is_member_pointer_v<decltype(&B::execution)>; } &&
+                                requires { typename std::integral_constant<execution_model, B::execution>; };
 
 /// Atom: `static constexpr collective_set capabilities`.
 template <class B>
-concept backend_has_capabilities = requires {
-  { B::capabilities } -> std::convertible_to<collective_set>;
-};
+concept backend_has_capabilities =
+    !requires { requires std::is_member_pointer_v<decltype(&B::capabilities)>; } && requires {
+      { B::capabilities } -> std::convertible_to<collective_set>;
+      typename std::bool_constant<collective_set(B::capabilities).contains(collective::barrier)>;  // a constant
+    };
 
 /// Atom: `allocate_arena(bytes)` returns an owner of zeroed memory with `data()`, on a cache line; 0 bytes are allowed.
 /// Gradients live there, and scratch.
@@ -191,6 +192,17 @@ consteval bool explain_backend() {
     }
   }
   return backend_policy<B>;
+}
+
+/// The same for `host_backend`.
+template <class B>
+consteval bool explain_host_backend() {
+  explain_backend<B>();
+  if constexpr (backend_policy<B>) {
+    static_assert(B::execution == execution_model::host,
+                  "backend: its execution is stream, and this needs one that the host drives");
+  }
+  return host_backend<B>;
 }
 
 /// Runs one collective to its end on the calling thread. Throws sync_error.

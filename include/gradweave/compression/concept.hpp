@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/description.hpp>
@@ -43,9 +44,9 @@ struct program_world {
 
 /// Atom: `static constexpr std::size_t block_elements`: encoded lengths add up over cuts at multiples of it.
 template <class C>
-concept codec_has_block = requires {
-  { C::block_elements } -> std::convertible_to<std::size_t>;
-  requires C::block_elements > 0;
+concept codec_has_block = !requires { requires std::is_member_pointer_v<decltype(&C::block_elements)>; } && requires {
+  typename std::integral_constant<std::size_t, C::block_elements>;
+  requires(std::integral_constant<std::size_t, C::block_elements>::value > 0);
 };
 
 /// Atom: `supports(kind)`: gradients of that kind are encoded; others travel uncompressed.
@@ -126,9 +127,11 @@ concept compression_prepares = requires(const C& policy, const bucket_layout& la
 
 /// Atom: `static constexpr collective_set collectives`: what its programs request.
 template <class C>
-concept compression_has_collectives = requires {
-  { C::collectives } -> std::convertible_to<collective_set>;
-};
+concept compression_has_collectives =
+    !requires { requires std::is_member_pointer_v<decltype(&C::collectives)>; } && requires {
+      { C::collectives } -> std::convertible_to<collective_set>;
+      typename std::bool_constant<collective_set(C::collectives).contains(collective::barrier)>;  // a constant
+    };
 
 /// Atom: `compresses(kind)`: false where buckets of that kind travel uncompressed; the report says so.
 template <class C>

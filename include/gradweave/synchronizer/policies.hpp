@@ -27,6 +27,41 @@ struct is_overlap {
 template <class Policy>
 concept any_policy = is_bucketing<Policy>::value || is_compression<Policy>::value || is_overlap<Policy>::value;
 
+/// What of a concept a type seems to be meant for: it has one of the atoms, or a member of one of the names.
+template <class P>
+concept resembles_bucketing =
+    bucketing_makes_plan<P> || bucketing_replans<P> || requires { &P::plan; } || requires { &P::replans_after; };
+template <class P>
+concept resembles_codec =
+    codec_has_block<P> || fixed_wire_size<P> || requires { &P::encode; } || requires { &P::decode; };
+template <class P>
+concept resembles_compression = compression_prepares<P> || compression_has_collectives<P> || requires { &P::prepare; };
+template <class P>
+concept resembles_overlap =
+    overlap_makes_lane<P> || requires { &P::make_lane; } || requires { &P::template make_lane<lane_work_archetype>; };
+
+/// Says in one sentence what `P` misses of the policy concept that it comes nearest to. Compiles for a policy.
+template <class P>
+consteval bool explain_policy() {
+  if constexpr (any_policy<P>) {
+    return true;
+  } else if constexpr (resembles_bucketing<P>) {
+    return explain_bucketing<P>();
+  } else if constexpr (resembles_overlap<P>) {
+    return explain_overlap<P>();
+  } else if constexpr (resembles_compression<P>) {
+    return explain_compression<P>();
+  } else if constexpr (resembles_codec<P>) {
+    return explain_codec<P>();
+  } else {
+    static_assert(
+        any_policy<P>,
+        "synchronize: an argument after the backend is no policy; pass bucketing, compression (or a codec) and "
+        "overlap policies, in any order");
+    return false;
+  }
+}
+
 template <template <class> class Is, class... Policies>
 inline constexpr std::size_t count_policies = (std::size_t{0} + ... + std::size_t{Is<Policies>::value});
 

@@ -1,0 +1,129 @@
+#include <gradweave/launch.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/testing/watchdog.hpp>
+
+using namespace gradweave;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Launches `script` under a shell with `ranks` ranks; stdout goes to a file, and is returned with the status.
+struct outcome {
+  int status;
+  std::string printed;
+};
+
+outcome launch_script(const std::string& script, launch_options options) {
+  options.program = "/bin/sh";
+  std::string shell = "sh", flag = "-c", text = script;
+  std::vector<char*> arguments{shell.data(), flag.data(), text.data()};
+  std::FILE* caught = std::tmpfile();
+  REQUIRE(caught != nullptr);
+  std::fflush(stdout);
+  const int kept = ::dup(STDOUT_FILENO);
+  ::dup2(::fileno(caught), STDOUT_FILENO);
+  const int status = launch(arguments, options);
+  ::dup2(kept, STDOUT_FILENO);
+  ::close(kept);
+  std::rewind(caught);
+  std::string printed;
+  for (int c = std::fgetc(caught); c != EOF; c = std::fgetc(caught)) {
+    printed.push_back(static_cast<char>(c));
+  }
+  std::fclose(caught);
+  return {status, printed};
+}
+
+}  // namespace
+
+TEST_CASE("launch: gives ranks torchrun's variables, and names them before each line") {
+  const testing::watchdog guard("launch variables");
+  const auto [status, printed] = launch_script(
+      "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT; printf 'no newline'",
+      {.ranks = 3, .port = 1234});
+  CHECK(status == 0);
+  for (const char* rank : {"0", "1", "2"}) {
+    const std::string name = std::string("[rank ") + rank + "] ";
+    CHECK(printed.find(name + rank + " " + rank + " 3 3 127.0.0.1 1234\n") != std::string::npos);
+    CHECK(printed.find(name + "no newline\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("launch: returns the status of the rank that failed first, and ends those that do not end by themselves") {
+  const testing::watchdog guard("launch failure");
+  const auto [status, printed] =
+      launch_script("if [ $RANK = 1 ]; then exit 7; else exec sleep 1000; fi", {.ranks = 3, .patience = 200ms});
+  CHECK(status == 7);
+  CHECK(launch_script("kill -KILL $$", {.ranks = 1}).status == 128 + SIGKILL);
+}
+
+TEST_CASE("launch: a program that is not there is a failure") {
+  const testing::watchdog guard("launch nothing");
+  std::string name = "nothing";
+  std::vector<char*> arguments{name.data()};
+  CHECK(launch(arguments, {.ranks = 1, .program = "/no/such/program"}) == 127);
+  CHECK_THROWS_AS(launch(arguments, {.ranks = 0}), contract_violation);
+}
+
+TEST_CASE("launch: passes on a signal") {
+  const testing::watchdog guard("launch signal");
+  const pid_t launching = ::fork();
+  REQUIRE(launching >= 0);
+  if (launching == 0) {
+    std::string shell = "sh", flag = "-c", text = "trap 'exit 0' TERM; while true; do sleep 0.05; done";
+    std::vector<char*> arguments{shell.data(), flag.data(), text.data()};
+    ::_exit(launch(arguments, {.ranks = 2, .program = "/bin/sh", .patience = 20s}));
+  }
+  std::this_thread::sleep_for(300ms);
+  ::kill(launching, SIGTERM);
+  int outcome = 0;
+  CHECK(::waitpid(launching, &outcome, 0) == launching);
+  CHECK(WIFEXITED(outcome));
+  CHECK(WEXITSTATUS(outcome) == 128 + SIGTERM);
+}
+
+TEST_CASE("launch: no rank outlives a launcher that is killed") {
+  const testing::watchdog guard("launch killed");
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t launching = ::fork();
+  REQUIRE(launching >= 0);
+  if (launching == 0) {
+    ::close(ends[0]);
+    std::string shell = "sh", flag = "-c", text = "echo here >&9; exec sleep 1000";
+    ::dup2(ends[1], 9);
+    ::close(ends[1]);
+    std::vector<char*> arguments{shell.data(), flag.data(), text.data()};
+    ::_exit(launch(arguments, {.ranks = 2, .program = "/bin/sh"}));
+  }
+  ::close(ends[1]);
+  char room[64];
+  std::size_t said = 0;
+  while (said < 2 * 5) {  // both ranks are there
+    const ssize_t count = ::read(ends[0], room, sizeof room);
+    REQUIRE(count > 0);
+    said += static_cast<std::size_t>(count);
+  }
+  ::kill(launching, SIGKILL);
+  int outcome = 0;
+  ::waitpid(launching, &outcome, 0);
+  CHECK(::read(ends[0], room, sizeof room) == 0);  // nobody holds the other end any more
+  ::close(ends[0]);
+}
+
+TEST_CASE("is_launched: by any launcher's rank") {
+  CHECK_FALSE(is_launched());
+  ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  CHECK(is_launched());
+  ::unsetenv("OMPI_COMM_WORLD_RANK");
+}
