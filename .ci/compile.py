@@ -2,7 +2,6 @@
 """Compiles gradweave without Bazel, as a user's own build would.
 
   compile.py program COMPILER [FLAG...]   tests/consumer: every header, in two orders, linked and run
-  compile.py headers COMPILER [FLAG...]   each header alone, as the only include of a file
   compile.py tests COMPILER FILE...       test files and tests/main.cpp, linked and run
 
 Warnings are errors. A program built by an aarch64 cross compiler runs under qemu-aarch64, where there is one.
@@ -91,24 +90,13 @@ def check_program(compiler, flags, work):
     return link_and_run(compiler, flags, [consumer / "forward.cpp", consumer / "reverse.cpp"], work)
 
 
-def check_headers(compiler, flags, work):
-    commands = []
-    for number, header in enumerate(public_headers()):
-        source = work / f"{number}.cpp"
-        source.write_text(f"#include <{header}>\n")
-        commands.append([compiler, *STANDARD, *WARNINGS, *flags, "-fsyntax-only", str(source)])
-    succeeded = execute_all(commands)
-    print(f"{succeeded} of {len(commands)} headers compile alone")
-    return succeeded == len(commands)
-
-
 def check_tests(compiler, files, work):
     flags = ["-O2", *see_system_headers(work, "doctest")]
     return link_and_run(compiler, flags, [ROOT / "tests" / "main.cpp", *files], work)
 
 
 def main():
-    checks = {"program": check_program, "headers": check_headers, "tests": check_tests}
+    checks = {"program": check_program, "tests": check_tests}
     if len(sys.argv) < 3 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     os.environ.pop("LIBRARY_PATH", None)
