@@ -156,7 +156,10 @@ class trial_model {
         case residence::arena: made.add(name, in_arena(tensor)); break;
         case residence::adopted:
           visit_element(tensor.kind, [&](auto type) {
-            made.add_range(name, static_cast<typename decltype(type)::type*>(tensor.memory), tensor.elements);
+            using stored_type = typename decltype(type)::type;
+            if constexpr (is_floating(element_kind_of<stored_type>)) {
+              made.add_range(name, static_cast<stored_type*>(tensor.memory), tensor.elements);
+            }
           });
           break;
       }
