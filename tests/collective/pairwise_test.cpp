@@ -11,7 +11,7 @@ using namespace gradweave::tests;
 
 TEST_CASE("pairwise_all_to_all: is proved where every pair exchanges another length, and sends nothing twice") {
   for (const int size : proved_sizes()) {
-    for (const std::size_t scale : {0, 1, 5}) {
+    for (const std::size_t scale : {0U, 1U, 5U}) {
       const auto length = [&](int from, int to) { return static_cast<std::size_t>((from * 3 + to * 5) % 7) * scale; };
       collective_claim claim{.operation = collective::all_to_all};
       std::size_t travelling = 0;

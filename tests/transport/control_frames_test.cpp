@@ -44,7 +44,7 @@ TEST_CASE("frame_decoder: messages and failures come out in order, however they 
                            frame(frame_type::failure, encode_failure({errc::aborted, 4, -1, -1, {}, "why"}))}) {
     stream.insert(stream.end(), next.begin(), next.end());
   }
-  for (const std::size_t step : {1, 7, 64, 1000}) {
+  for (const std::size_t step : {1U, 7U, 64U, 1000U}) {
     frame_decoder decoder;
     CHECK(feed(decoder, stream, step));
     control_message message;
