@@ -30,6 +30,6 @@ TEST_CASE("tcp: conforms as a backend, at 1 to 4 ranks") {
 TEST_CASE("tcp: a timeout names the rank that is missing") {
   const testing::watchdog guard("timeout over tcp", 120s);
   const auto report =
-      testing::check_backend_timeout([](int size, auto&& body) { tests::run_tcp(size, body, {.timeout = 300ms}); });
+      testing::check_backend_timeout([](int size, auto&& body) { tests::run_tcp(size, body, {.timeout = 1500ms}); });
   CHECK_MESSAGE(report.passed(), to_string(report));
 }
