@@ -29,9 +29,8 @@ void ready_and_end_of_step(benchmark::State& state) {
         }
       });
     }
-    state.counters["a_slot"] =
-        benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(slots),
-                           benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+    state.counters["a_slot"] = benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(slots),
+                                                  benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   });
 }
 BENCHMARK(ready_and_end_of_step)->Arg(10'000)->Arg(100)->UseRealTime();
