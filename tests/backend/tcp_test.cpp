@@ -1,4 +1,3 @@
-// The conformance kits on TCP.
 #include <gradweave/backend/tcp.hpp>
 
 #include <chrono>
@@ -7,19 +6,12 @@
 #include <doctest/doctest.h>
 
 #include <gradweave/testing/backend_conformance.hpp>
-#include <gradweave/testing/transport_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
 #include "tests/support/tcp.hpp"
 
 using namespace gradweave;
 using namespace std::chrono_literals;
-
-TEST_CASE("asio_transport: conforms") {
-  const testing::watchdog guard("transport conformance of tcp");
-  const auto report = testing::check_transport([](int size) { return tests::connect_tcp(size); });
-  CHECK_MESSAGE(report.passed(), to_string(report));
-}
 
 TEST_CASE("tcp: conforms as a backend, at 1 to 4 ranks") {
   const testing::watchdog guard("backend conformance of tcp", 120s);
