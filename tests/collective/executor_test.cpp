@@ -121,6 +121,35 @@ TEST_CASE("executor: a timeout names the rank that did not enter the collective"
   }
 }
 
+TEST_CASE("executor: a peer that entered and is gone before it has taken everything is lost to its sender") {
+  auto ends = in_process_transport::connect(2);
+  std::vector<float> values(1'000'000);  // more than the transport holds
+  const extent whole{reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float), 0};
+  const collective_request request{
+      .operation = collective::broadcast, .kind = element_kind::float32, .data = {&whole, 1}};
+  schedule sending;
+  sending.send(1, {operand_buffer::data, 0, values.size()});
+  executor sender(std::move(ends[0]), 20s);
+  sender.start(request, sending);
+  {
+    schedule receiving;
+    receiving.receive(0, {operand_buffer::data, 0, values.size()});
+    executor receiver(std::move(ends[1]), 20s);
+    receiver.start(request, receiving);
+    CHECK_FALSE(receiver.poll());
+    CHECK_FALSE(sender.poll());
+  }
+  try {
+    const auto began = std::chrono::steady_clock::now();
+    while (!sender.poll() && std::chrono::steady_clock::now() - began < 5s) {
+    }
+    FAIL("the sender never finds out");
+  } catch (const sync_error& error) {
+    CHECK(error.code() == errc::peer_lost);
+    CHECK(error.rank() == 1);
+  }
+}
+
 TEST_CASE("executor: a second start before the first is complete is a contract violation") {
   auto ends = in_process_transport::connect(2);
   executor run(std::move(ends[0]), 1s);

@@ -306,8 +306,8 @@ class executor {
   void check_for_lost_peers() {
     for (const std::size_t id : active_) {
       const std::size_t p = id < ranks_ ? id : id - ranks_;
-      const bool awaited = id < ranks_ ? !handshake_.is_open(id) : id < local_channel();
-      if (awaited && transport_.peer_closed(static_cast<int>(p))) {
+      // Also a peer that entered and has still to take payload: a sender would wait for room for ever.
+      if (id != local_channel() && transport_.peer_closed(static_cast<int>(p))) {
         throw_if_aborted();  // it may have said why it goes
         throw sync_error({errc::peer_lost,
                           static_cast<int>(p),

@@ -88,7 +88,7 @@ class asio_mesh {
     peer& each = at(to);
     boost::system::error_code fault;
     const std::size_t taken = each.link->payload.write_some(boost::asio::buffer(bytes.data(), bytes.size()), fault);
-    each.payload_closed = each.payload_closed || (fault && fault != boost::asio::error::would_block);
+    // A peer that takes no more may have left something to be read: that it is gone is found out by reading.
     sent_ += taken;
     return taken;
   }
