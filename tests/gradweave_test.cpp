@@ -1,6 +1,5 @@
 #include <gradweave/gradweave.hpp>
 
-#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -9,13 +8,15 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/environment.hpp"
+
 using namespace gradweave;
 
 TEST_CASE("synchronize: a malformed environment variable is told to every rank") {
   const testing::watchdog guard("malformed variable");
   std::mutex telling;
   std::vector<std::string> told;
-  setenv("DISTRIBUTED_BUCKET_SIZE", "12x", 1);
+  const tests::scoped_variable variable("DISTRIBUTED_BUCKET_SIZE", "12x");
   backend::run_loopback(2, [&](backend::loopback backend) {
     std::vector<float> gradient(3);
     manifest gradients;
@@ -27,7 +28,6 @@ TEST_CASE("synchronize: a malformed environment variable is told to every rank")
       told.push_back(error.what());
     }
   });
-  unsetenv("DISTRIBUTED_BUCKET_SIZE");
   REQUIRE(told.size() == 2);
   for (const std::string& text : told) {
     CHECK(text.find("DISTRIBUTED_BUCKET_SIZE is '12x'") != std::string::npos);
@@ -35,7 +35,7 @@ TEST_CASE("synchronize: a malformed environment variable is told to every rank")
 }
 
 TEST_CASE("synchronize: the environment replaces the bucket size, of a default policy too") {
-  setenv("DISTRIBUTED_BUCKET_SIZE", "0.5", 1);
+  const tests::scoped_variable variable("DISTRIBUTED_BUCKET_SIZE", "0.5");
   backend::run_loopback(1, [](backend::loopback backend) {
     std::vector<std::vector<float>> tensors(4, std::vector<float>(65536));
     manifest gradients;
@@ -46,5 +46,4 @@ TEST_CASE("synchronize: the environment replaces the bucket size, of a default p
     CHECK(sync.plan().buckets.size() == 2);
     CHECK(sync.report().find("bucketing.bucket_bytes_max = 524288") != std::string::npos);
   });
-  unsetenv("DISTRIBUTED_BUCKET_SIZE");
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -14,50 +13,17 @@
 #include <gradweave/bucketing/ready_order.hpp>
 #include <gradweave/testing/conformance.hpp>
 
+#include "tests/support/environment.hpp"
+#include "tests/support/plans.hpp"
+
 namespace gw = gradweave;
 using gw::element_kind;
 using gw::bucketing::bucket_caps;
 using gw::bucketing::fixed_bytes;
+using gw::tests::indices;
+using gw::tests::scoped_variable;
 
 namespace {
-
-/// Sets DISTRIBUTED_BUCKET_SIZE for a scope, or unsets it.
-class bucket_size_variable {
- public:
-  explicit bucket_size_variable(const char* value) {
-    if (const char* before = std::getenv(name)) {
-      before_ = before;
-      was_set_ = true;
-    }
-    set(value);
-  }
-  bucket_size_variable(const bucket_size_variable&) = delete;
-  bucket_size_variable& operator=(const bucket_size_variable&) = delete;
-  ~bucket_size_variable() { set(was_set_ ? before_.c_str() : nullptr); }
-
- private:
-  static constexpr const char* name = "DISTRIBUTED_BUCKET_SIZE";
-  static void set(const char* value) {
-    if (value == nullptr) {
-      ::unsetenv(name);
-    } else {
-      ::setenv(name, value, 1);
-    }
-  }
-  std::string before_;
-  bool was_set_ = false;
-};
-
-std::vector<std::vector<std::uint32_t>> indices(const gw::bucket_plan& plan) {
-  std::vector<std::vector<std::uint32_t>> buckets;
-  for (const auto& bucket : plan.buckets) {
-    buckets.emplace_back();
-    for (const gw::slot each : bucket) {
-      buckets.back().push_back(each.index);
-    }
-  }
-  return buckets;
-}
 
 std::vector<gw::slot_size> float32_slots(std::initializer_list<std::size_t> bytes) {
   std::vector<gw::slot_size> slots;
@@ -118,7 +84,7 @@ TEST_CASE("fixed_bytes: ignores what was observed and never plans anew") {
 
 TEST_CASE("fixed_bytes: DISTRIBUTED_BUCKET_SIZE overrides the cap, in MiB") {
   const auto cap_of = [](const char* value) {
-    const bucket_size_variable variable(value);
+    const scoped_variable variable("DISTRIBUTED_BUCKET_SIZE", value);
     return fixed_bytes{{.bucket_bytes_max = 7, .first_bucket_bytes_max = std::size_t{1} << 20}}.with_environment().caps;
   };
   CHECK(cap_of(nullptr) == bucket_caps{7, std::size_t{1} << 20});
@@ -141,7 +107,7 @@ TEST_CASE("fixed_bytes: a malformed DISTRIBUTED_BUCKET_SIZE is an error that quo
   for (const char* value : {"", "abc", "12x", "-1", "0", "-0", "nan", "inf", "-inf", "1e99", "1e999", "1048577", " 5",
                             "5 ", "+5", "0x10", "5,5", "5MiB", "1e-999"}) {
     CAPTURE(value);
-    const bucket_size_variable variable(value);
+    const scoped_variable variable("DISTRIBUTED_BUCKET_SIZE", value);
     try {
       (void)fixed_bytes{}.with_environment();
       FAIL_CHECK("it was taken");

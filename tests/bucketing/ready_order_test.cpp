@@ -11,10 +11,13 @@
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/bucketing/fixed_bytes.hpp>
 
+#include "tests/support/plans.hpp"
+
 namespace gw = gradweave;
 using gw::element_kind;
 using gw::bucketing::fixed_bytes;
 using gw::bucketing::ready_order;
+using gw::tests::indices;
 
 namespace {
 
@@ -24,17 +27,6 @@ std::vector<gw::ready_event> observed(std::initializer_list<std::uint32_t> order
     events.push_back({gw::slot{index}, std::chrono::microseconds(events.size())});
   }
   return events;
-}
-
-std::vector<std::vector<std::uint32_t>> indices(const gw::bucket_plan& plan) {
-  std::vector<std::vector<std::uint32_t>> buckets;
-  for (const auto& bucket : plan.buckets) {
-    buckets.emplace_back();
-    for (const gw::slot each : bucket) {
-      buckets.back().push_back(each.index);
-    }
-  }
-  return buckets;
 }
 
 std::vector<std::size_t> bucket_bytes(const gw::bucket_plan& plan, const std::vector<gw::slot_size>& slots) {

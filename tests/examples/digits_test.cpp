@@ -1,7 +1,5 @@
 #include "examples/digits_training.hpp"
 
-#include <stdlib.h>  // setenv
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -22,6 +20,7 @@
 #include "examples/digits_data.hpp"
 #include "examples/digits_options.hpp"
 #include "examples/mlp.hpp"
+#include "tests/support/environment.hpp"
 
 namespace gw = gradweave;
 
@@ -92,14 +91,6 @@ std::string description_of(const auto& policy) {
   }
   return text;
 }
-
-/// Sets DISTRIBUTED_BUCKET_SIZE for the time of a test.
-struct bucket_size_variable {
-  explicit bucket_size_variable(const char* value) { setenv("DISTRIBUTED_BUCKET_SIZE", value, 1); }
-  bucket_size_variable(const bucket_size_variable&) = delete;
-  bucket_size_variable& operator=(const bucket_size_variable&) = delete;
-  ~bucket_size_variable() { unsetenv("DISTRIBUTED_BUCKET_SIZE"); }
-};
 
 }  // namespace
 
@@ -363,7 +354,7 @@ TEST_CASE("digits: a wrong option is refused in one line that lists what is allo
 }
 
 TEST_CASE("digits: --bucket-mib wins over the environment, and the environment over the default") {
-  const bucket_size_variable four("4");
+  const gw::tests::scoped_variable four("DISTRIBUTED_BUCKET_SIZE", "4");
   CHECK(description_of(parse({}).training.bucketing) ==
         "name=ready_order, bucket_bytes_max=4194304, first_bucket_bytes_max=1048576");
   CHECK(description_of(parse({"--bucket-mib", "2"}).training.bucketing) ==
@@ -371,7 +362,7 @@ TEST_CASE("digits: --bucket-mib wins over the environment, and the environment o
 }
 
 TEST_CASE("digits: a malformed environment variable is refused before training begins") {
-  const bucket_size_variable malformed("much");
+  const gw::tests::scoped_variable malformed("DISTRIBUTED_BUCKET_SIZE", "much");
   CHECK(complaint({}).find("DISTRIBUTED_BUCKET_SIZE is 'much'") != std::string::npos);
   CHECK(complaint({"--bucket-mib", "1"}) == "");
 }

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gradweave/backend/concept.hpp>
@@ -18,6 +18,7 @@
 #include <gradweave/error.hpp>
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
+#include <gradweave/wire.hpp>
 
 namespace gradweave::detail {
 
@@ -43,33 +44,20 @@ inline std::uint64_t digest_of(std::string_view text) {
 
 /// Key and value of each entry, each behind its length: names may hold any character.
 inline std::string serialize(const description& said) {
-  std::string text;
-  const auto append = [&](std::string_view part) {
-    const std::uint64_t length = part.size();
-    char bytes[sizeof length];
-    std::memcpy(bytes, &length, sizeof length);
-    text.append(bytes, sizeof bytes).append(part);
-  };
+  byte_writer out;
   for (const auto& entry : said.entries()) {
-    append(entry.key);
-    append(entry.value);
+    out.text(entry.key, std::string::npos);
+    out.text(entry.value, std::string::npos);
   }
-  return text;
+  return {reinterpret_cast<const char*>(out.bytes().data()), out.bytes().size()};
 }
 
 inline std::vector<description::entry> deserialize(std::string_view text) {
   std::vector<description::entry> entries;
-  const auto take = [&] {
-    std::uint64_t length = 0;
-    std::memcpy(&length, text.data(), sizeof length);
-    text.remove_prefix(sizeof length);
-    const std::string part(text.substr(0, length));
-    text.remove_prefix(length);
-    return part;
-  };
-  while (!text.empty()) {
-    std::string key = take();
-    entries.push_back({std::move(key), take()});
+  byte_reader in(std::as_bytes(std::span(text)));
+  while (!in.complete() && !in.failed()) {
+    std::string key = in.text(text.size());
+    entries.push_back({std::move(key), in.text(text.size())});
   }
   return entries;
 }

@@ -1,0 +1,24 @@
+/// @file
+/// Plans as plain numbers, to compare with.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gradweave/bucketing/concept.hpp>
+
+namespace gradweave::tests {
+
+/// The slots of each bucket in launch order.
+inline std::vector<std::vector<std::uint32_t>> indices(const bucket_plan& plan) {
+  std::vector<std::vector<std::uint32_t>> buckets;
+  for (const auto& bucket : plan.buckets) {
+    buckets.emplace_back();
+    for (const slot each : bucket) {
+      buckets.back().push_back(each.index);
+    }
+  }
+  return buckets;
+}
+
+}  // namespace gradweave::tests
