@@ -29,6 +29,7 @@ class stuttering_transport {
   const failure* aborted() { return inner_.aborted(); }
   std::uint64_t events() { return inner_.events(); }
   void wait(std::uint64_t seen, deadline until) { inner_.wait(seen, until); }
+  deadline now() const { return inner_.now(); }
   std::uint64_t payload_bytes_sent() const { return inner_.payload_bytes_sent(); }
 
  private:

@@ -94,6 +94,7 @@ class faulty_transport {
   }
   const gw::failure* aborted() const { return own_ ? &*own_ : right_.aborted(); }
   std::uint64_t events() const { return right_.events(); }
+  gw::deadline now() const { return right_.now(); }
   void wait(std::uint64_t seen, gw::deadline until) {
     switch (what_) {
       case fault::never_sleeps: break;

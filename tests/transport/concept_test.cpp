@@ -1,5 +1,6 @@
 #include <gradweave/transport/concept.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -74,6 +75,11 @@ struct wait_has_no_deadline : base {
   void wait(std::uint64_t) {}
 };
 static_assert(!gw::transport_can_wait<wait_has_no_deadline> && !gw::byte_transport<wait_has_no_deadline>);
+
+struct clock_is_the_systems : base {
+  std::chrono::system_clock::time_point now() const { return {}; }
+};
+static_assert(!gw::transport_has_clock<clock_is_the_systems> && !gw::byte_transport<clock_is_the_systems>);
 
 struct bytes_are_not_const : base {
   std::uint64_t payload_bytes_sent() { return 0; }

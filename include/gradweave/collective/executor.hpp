@@ -61,7 +61,7 @@ class executor {
       scratch_.resize(needed);
     }
     scratch_extent_ = {scratch_.data(), scratch_.size(), 0};
-    idle_since_ = std::chrono::steady_clock::now();
+    idle_since_ = transport_.now();
     progressed_ = false;
   }
 
@@ -90,7 +90,7 @@ class executor {
   /// Sleeps until poll() may get further. Throws sync_error that names the missing rank once the timeout has passed
   /// without progress.
   void wait() {
-    const auto now = std::chrono::steady_clock::now();
+    const deadline now = transport_.now();
     if (progressed_) {
       idle_since_ = now;
       progressed_ = false;
@@ -362,7 +362,7 @@ class executor {
   std::vector<std::byte> scratch_;
   extent scratch_extent_;
   std::uint64_t seen_ = 0;
-  std::chrono::steady_clock::time_point idle_since_{};
+  deadline idle_since_{};
   bool progressed_ = false;
 };
 

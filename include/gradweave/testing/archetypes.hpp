@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -125,6 +126,7 @@ class transport_archetype {
   const failure* aborted() { return first_ ? &*first_ : nullptr; }
   std::uint64_t events() { return 0; }
   void wait(std::uint64_t, deadline) {}
+  deadline now() const { return std::chrono::steady_clock::now(); }
   std::uint64_t payload_bytes_sent() const { return 0; }
 
  private:

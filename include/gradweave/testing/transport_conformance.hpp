@@ -153,20 +153,19 @@ class transport_examination {
 
   void waits() {
     using namespace std::chrono_literals;
-    using clock = std::chrono::steady_clock;
     Transport& from = ends_.front();
     Transport& to = ends_.back();
-    const auto began = clock::now();
-    while (clock::now() - began < 50ms) {
+    const auto began = to.now();
+    while (to.now() - began < 50ms) {
       const std::uint64_t seen = to.events();
       to.wait(seen, began + 50ms);
-      if (to.events() == seen && clock::now() < began + 45ms) {
+      if (to.events() == seen && to.now() < began + 45ms) {
         recorder_.fail("wait() returned although nothing had happened and the deadline had not come");
         break;
       }
     }
-    recorder_.check(clock::now() - began < options_.patience, "wait() did not return at its deadline");
-    to.wait(to.events(), clock::now() - 1s);
+    recorder_.check(to.now() - began < options_.patience, "wait() did not return at its deadline");
+    to.wait(to.events(), to.now() - 1s);
     // An event between the look at events() and wait() must not be slept through.
     const std::uint64_t before = to.events();
     const std::byte one{1};
@@ -208,13 +207,13 @@ class transport_examination {
   /// Calls `attempt` until it is true; false, and a failure, where that takes longer than the patience.
   template <class Attempt>
   bool await(Transport& end, Attempt&& attempt, const char* what) {
-    const deadline until = std::chrono::steady_clock::now() + options_.patience;
+    const deadline until = end.now() + options_.patience;
     for (;;) {
       const std::uint64_t seen = end.events();
       if (attempt()) {
         return recorder_.check(true, what);
       }
-      if (std::chrono::steady_clock::now() >= until) {
+      if (end.now() >= until) {
         return recorder_.check(false, [&] { return std::string(what) + " did not come; was an event not counted?"; });
       }
       end.wait(seen, until);
@@ -239,9 +238,9 @@ class transport_examination {
   }
 
   void wakes(Transport& end, std::uint64_t seen, const char* what) {
-    const auto began = std::chrono::steady_clock::now();
+    const auto began = end.now();
     end.wait(seen, began + options_.patience);
-    recorder_.check(std::chrono::steady_clock::now() - began < options_.patience / 2,
+    recorder_.check(end.now() - began < options_.patience / 2,
                     [&] { return "wait() slept through " + std::string(what); });
   }
 

@@ -339,6 +339,7 @@ class asio_transport {
   const failure* aborted() const { return mesh_->aborted(); }
   std::uint64_t events() { return mesh_->events(); }
   void wait(std::uint64_t seen, deadline until) { mesh_->wait(seen, until); }
+  deadline now() const { return std::chrono::steady_clock::now(); }
   std::uint64_t payload_bytes_sent() const { return mesh_->payload_bytes_sent(); }
 
  private:

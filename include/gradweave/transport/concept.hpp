@@ -68,6 +68,12 @@ concept transport_can_wait = requires(T& transport, std::uint64_t seen, deadline
   transport.wait(seen, until);
 };
 
+/// Atom: `now()`: the clock that deadlines of `wait` are given by. A simulated transport has one of its own.
+template <class T>
+concept transport_has_clock = requires(const T& transport) {
+  { transport.now() } -> std::same_as<deadline>;
+};
+
 /// Atom: `payload_bytes_sent()`, control messages and headers not counted.
 template <class T>
 concept transport_counts_bytes = requires(const T& transport) {
@@ -75,9 +81,10 @@ concept transport_counts_bytes = requires(const T& transport) {
 };
 
 template <class T>
-concept byte_transport = transport_has_rank<T> && transport_can_send<T> && transport_can_receive<T> &&
-                         transport_has_control<T> && transport_sees_close<T> && transport_can_abort<T> &&
-                         transport_can_wait<T> && transport_counts_bytes<T> && std::movable<T>;
+concept byte_transport =
+    transport_has_rank<T> && transport_can_send<T> && transport_can_receive<T> && transport_has_control<T> &&
+    transport_sees_close<T> && transport_can_abort<T> && transport_can_wait<T> && transport_has_clock<T> &&
+    transport_counts_bytes<T> && std::movable<T>;
 
 /// Says in one sentence which requirement of `byte_transport` T misses. Compiles for a transport.
 template <class T>
@@ -91,6 +98,7 @@ consteval bool explain_transport() {
   static_assert(transport_can_abort<T>,
                 "transport: abort(failure) must return the first failure, aborted() a pointer to it or null");
   static_assert(transport_can_wait<T>, "transport: events() and wait(seen, deadline) must exist");
+  static_assert(transport_has_clock<T>, "transport: now() must be const and return deadline");
   static_assert(transport_counts_bytes<T>, "transport: payload_bytes_sent() must exist and return std::uint64_t");
   static_assert(std::movable<T>, "transport: it must be movable");
   return byte_transport<T>;

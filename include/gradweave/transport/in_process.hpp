@@ -244,6 +244,7 @@ class in_process_transport {
 
   std::uint64_t events() const { return network_->bell(rank_).count(); }
   void wait(std::uint64_t seen, deadline until) { network_->bell(rank_).wait(seen, until); }
+  deadline now() const { return std::chrono::steady_clock::now(); }
 
   std::uint64_t payload_bytes_sent() const { return sent_; }
 
