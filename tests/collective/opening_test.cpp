@@ -40,3 +40,11 @@ TEST_CASE("opening: anything that makes collectives differ makes openings differ
   CHECK(opening::of(request, 2, 5) != own);
   CHECK(opening::of(request, 1, 6) != own);
 }
+
+TEST_CASE("opening: one that holds what no version knows can be told all the same") {
+  opening strange;
+  strange.operation = static_cast<collective>(200);
+  strange.kind = static_cast<element_kind>(0);
+  strange.expected = 3;
+  CHECK(to_string(opening::decode(strange.encode())) == "invalid of 3 invalid elements (collective 0, plan 0)");
+}

@@ -48,3 +48,19 @@ TEST_CASE("first_difference: names a key that only one of the two has") {
   CHECK(first_difference(own.entries(), theirs, 3)
             .detail.starts_with("ranks disagree on y: rank 0 has 2, rank 3 has nothing"));
 }
+
+TEST_CASE("first_difference: tells that there is none where only digests differ") {
+  description said;
+  said.add("x", 1);
+  CHECK(first_difference(said.entries(), said, 3).detail.find("nothing of it differs") != std::string::npos);
+}
+
+TEST_CASE("deserialize: what is cut short ends the list") {
+  description said;
+  said.add("x", 1);
+  said.add("y", 2);
+  const std::string text = serialize(said);
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    CHECK(deserialize(text.substr(0, length)).size() == (length < text.size() / 2 ? 0 : 1));
+  }
+}

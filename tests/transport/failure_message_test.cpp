@@ -49,6 +49,27 @@ TEST_CASE("decode_failure: refuses every cut, every addition, and lives through 
   }
 }
 
+TEST_CASE("decode_failure: refuses lists and texts longer than any that are sent") {
+  const auto with = [](std::size_t slots, std::size_t slot_bytes, std::size_t detail_bytes) {
+    byte_writer out;
+    out.number(static_cast<std::uint32_t>(errc::aborted));
+    out.number(std::uint32_t{1});
+    for (int i = 0; i < 3; ++i) {
+      out.number(std::uint64_t{1});
+    }
+    out.number(static_cast<std::uint32_t>(slots));
+    for (std::size_t i = 0; i < slots; ++i) {
+      out.text(std::string(slot_bytes, 's'), slot_bytes);
+    }
+    out.text(std::string(detail_bytes, 'd'), detail_bytes);
+    return std::vector<std::byte>(out.bytes().begin(), out.bytes().end());
+  };
+  CHECK(decode_failure(with(8, 128, 2048)));
+  CHECK_FALSE(decode_failure(with(9, 0, 0)));
+  CHECK_FALSE(decode_failure(with(1, 129, 0)));
+  CHECK_FALSE(decode_failure(with(0, 0, 2049)));
+}
+
 TEST_CASE("comes_before: what a rank did is told before what others missed, then the earlier, then the lower rank") {
   const failure aborted{errc::aborted, 2, -1, -1, {}, "", 9};
   const failure lost{errc::peer_lost, 0, -1, -1, {}, "", 3};

@@ -31,10 +31,11 @@ enum class collective : std::uint8_t {
   barrier,
 };
 
+/// "invalid" for a value, read off the wire, that names no operation of this version.
 constexpr std::string_view to_string(collective operation) {
-  constexpr std::string_view names[] = {"",           "all_reduce", "reduce_scatter", "all_gather",
+  constexpr std::string_view names[] = {"invalid",    "all_reduce", "reduce_scatter", "all_gather",
                                         "all_to_all", "broadcast",  "barrier"};
-  return names[static_cast<std::size_t>(operation)];
+  return operation <= collective::barrier ? names[static_cast<std::size_t>(operation)] : names[0];
 }
 
 /// Which collectives a backend offers.

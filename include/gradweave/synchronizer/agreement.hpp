@@ -52,12 +52,17 @@ inline std::string serialize(const description& said) {
   return {reinterpret_cast<const char*>(out.bytes().data()), out.bytes().size()};
 }
 
+/// The entries that are whole: what is cut short ends the list.
 inline std::vector<description::entry> deserialize(std::string_view text) {
   std::vector<description::entry> entries;
   byte_reader in(std::as_bytes(std::span(text)));
-  while (!in.complete() && !in.failed()) {
+  while (!in.complete()) {
     std::string key = in.text(text.size());
-    entries.push_back({std::move(key), in.text(text.size())});
+    std::string value = in.text(text.size());
+    if (in.failed()) {
+      break;
+    }
+    entries.push_back({std::move(key), std::move(value)});
   }
   return entries;
 }
@@ -68,11 +73,24 @@ void broadcast_bytes(Backend& backend, int root, std::span<std::byte> bytes) {
   run_collective(backend, {.operation = collective::broadcast, .root = root, .data = {&whole, 1}});
 }
 
-/// `text` of rank `root`, on every rank.
+/// The longest text that broadcast_string sends or takes: the description of some hundred thousand gradients.
+inline constexpr std::size_t agreement_text_bytes_max = std::size_t{64} << 20;
+
+/// `text` of rank `root`, on every rank; what is longer than the bound is cut. Throws sync_error(manifest_mismatch)
+/// where `root` says that it sends more.
 template <host_backend Backend>
 std::string broadcast_string(Backend& backend, int root, std::string text) {
-  std::uint64_t length = text.size();
+  std::uint64_t length = std::min(text.size(), agreement_text_bytes_max);
   broadcast_bytes(backend, root, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > agreement_text_bytes_max) {
+    throw sync_error({errc::manifest_mismatch,
+                      root,
+                      -1,
+                      -1,
+                      {},
+                      "what rank " + std::to_string(root) + " sends to compare is " + std::to_string(length) +
+                          " bytes long, which no rank of this version sends"});
+  }
   text.resize(length);
   broadcast_bytes(backend, root, std::as_writable_bytes(std::span(text)));
   return text;
@@ -82,6 +100,15 @@ std::string broadcast_string(Backend& backend, int root, std::string text) {
 inline failure first_difference(const std::vector<description::entry>& theirs, const description& own_said, int rank) {
   const auto& own = own_said.entries();
   const auto [their, mine] = std::mismatch(theirs.begin(), theirs.end(), own.begin(), own.end());
+  if (their == theirs.end() && mine == own.end()) {
+    return {errc::manifest_mismatch,
+            rank,
+            -1,
+            -1,
+            {},
+            "ranks disagree on the digest of what they registered, and nothing of it differs between rank 0 and rank " +
+                std::to_string(rank)};
+  }
   const std::string& key = mine != own.end() ? mine->key : their->key;
   const auto value = [&](auto entry, auto end) {
     return entry == end || entry->key != key ? std::string("nothing") : entry->value;

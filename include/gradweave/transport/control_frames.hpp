@@ -22,7 +22,7 @@ namespace gradweave {
 
 enum class frame_type : std::uint8_t {
   message = 1,  ///< a control_message
-  failure = 2,  ///< encode_failure: the job has ended
+  failure = 2,  ///< encode_failure: the job has ended; a peer says so once
 };
 
 inline constexpr std::size_t frame_header_bytes = 8;
@@ -86,8 +86,13 @@ class frame_decoder {
         }
         std::copy(body.begin(), body.end(), mailbox_[arrived_++ % mailbox_capacity].begin());
       } else {
-        told_ = decode_failure(body);
-        broken_ = !told_;
+        // A second one would replace the first, or not, depending on when bytes arrive and are looked at.
+        auto cause = has_told_ ? std::nullopt : decode_failure(body);
+        broken_ = !cause;
+        if (cause) {
+          told_ = std::move(cause);
+          has_told_ = true;
+        }
       }
       held_ -= frame_header_bytes + length;
       std::memmove(buffer_.data(), buffer_.data() + frame_header_bytes + length, held_);
@@ -101,6 +106,7 @@ class frame_decoder {
   std::size_t arrived_ = 0;
   std::size_t taken_ = 0;
   std::optional<failure> told_;
+  bool has_told_ = false;
   bool broken_ = false;
 };
 

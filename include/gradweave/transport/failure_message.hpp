@@ -18,23 +18,26 @@ namespace gradweave {
 /// The longest message that encode_failure makes, in bytes.
 inline constexpr std::size_t failure_message_bytes_max = 4096;
 
+namespace detail {
+inline constexpr std::size_t failure_slots_max = 8;
+inline constexpr std::size_t failure_slot_bytes_max = 128;
+inline constexpr std::size_t failure_detail_bytes_max = 2048;
+}  // namespace detail
+
 /// Long texts and lists are cut, so that the message keeps within its bound.
 inline std::vector<std::byte> encode_failure(const failure& cause) {
-  constexpr std::size_t slots_max = 8;
-  constexpr std::size_t slot_bytes_max = 128;
-  constexpr std::size_t detail_bytes_max = 2048;
   byte_writer out;
   out.number(static_cast<std::uint32_t>(cause.code));
   out.number(static_cast<std::uint32_t>(cause.rank));
   out.number(static_cast<std::uint64_t>(cause.step));
   out.number(static_cast<std::uint64_t>(cause.bucket));
   out.number(cause.collectives_completed);
-  const std::size_t slots = std::min(cause.slots.size(), slots_max);
+  const std::size_t slots = std::min(cause.slots.size(), detail::failure_slots_max);
   out.number(static_cast<std::uint32_t>(slots));
   for (std::size_t i = 0; i < slots; ++i) {
-    out.text(cause.slots[i], slot_bytes_max);
+    out.text(cause.slots[i], detail::failure_slot_bytes_max);
   }
-  out.text(cause.detail, detail_bytes_max);
+  out.text(cause.detail, detail::failure_detail_bytes_max);
   return {out.bytes().begin(), out.bytes().end()};
 }
 
@@ -47,10 +50,14 @@ inline std::optional<failure> decode_failure(std::span<const std::byte> message)
   cause.step = static_cast<std::int64_t>(in.number<std::uint64_t>());
   cause.bucket = static_cast<std::int64_t>(in.number<std::uint64_t>());
   cause.collectives_completed = in.number<std::uint64_t>();
-  for (std::uint32_t slots = in.number<std::uint32_t>(); slots != 0 && !in.failed(); --slots) {
-    cause.slots.push_back(in.text(message.size()));
+  const std::size_t slots = in.number<std::uint32_t>();
+  if (slots > detail::failure_slots_max) {
+    return std::nullopt;
   }
-  cause.detail = in.text(message.size());
+  for (std::size_t i = 0; i < slots; ++i) {
+    cause.slots.push_back(in.text(detail::failure_slot_bytes_max));
+  }
+  cause.detail = in.text(detail::failure_detail_bytes_max);
   const bool known = cause.code >= errc::manifest_mismatch && cause.code <= errc::internal;
   return in.complete() && known ? std::optional(cause) : std::nullopt;
 }
