@@ -28,6 +28,17 @@ TEST_CASE("hello and welcome: survive the way, and every cut of them is refused"
   }
 }
 
+TEST_CASE("welcome: a table of what is no address is refused, unless the welcome is a refusal itself") {
+  welcome answer;
+  for (const char* address : {"", "somewhere", "127.0.0.1:80", "300.1.1.1"}) {
+    answer.table = {{"127.0.0.1", 1}, {address, 2}};
+    answer.fault = "";
+    CHECK_FALSE(welcome::decode(answer.encode()));
+    answer.fault = "another job";
+    CHECK(welcome::decode(answer.encode()));
+  }
+}
+
 TEST_CASE("hello and welcome: live through noise") {
   std::mt19937 random(7);
   for (int i = 0; i < 20'000; ++i) {

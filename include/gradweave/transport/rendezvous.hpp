@@ -174,7 +174,14 @@ struct welcome {
       std::string address = in.text(64);
       read.table.emplace_back(std::move(address), in.number<std::uint16_t>());
     }
-    return in.complete() ? std::optional(read) : std::nullopt;
+    // A refusal's table is not used, and may be without addresses.
+    const bool is_usable =
+        !read.fault.empty() || std::all_of(read.table.begin(), read.table.end(), [](const auto& place) {
+          boost::system::error_code malformed;
+          boost::asio::ip::make_address(place.first, malformed);
+          return !malformed;
+        });
+    return in.complete() && is_usable ? std::optional(read) : std::nullopt;
   }
 };
 
