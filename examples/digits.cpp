@@ -1,6 +1,7 @@
 /// @file
-/// Trains a small multilayer perceptron on handwritten digits. The ranks are threads of this process. Try
-/// `digits --help`; what a rank does is in digits_training.hpp.
+/// Trains a small multilayer perceptron on handwritten digits. It starts its ranks itself, as processes that talk over
+/// TCP or as threads, or is a rank of a job that torchrun, mpirun or Slurm started. Try `digits --help`; what a rank
+/// does is in digits_training.hpp.
 
 #include <stdlib.h>  // unsetenv
 #include <unistd.h>  // isatty
@@ -10,14 +11,14 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include <gradweave/backend/tcp.hpp>
 #include <gradweave/gradweave.hpp>
+#include <gradweave/launch.hpp>
 
 #include "examples/digits_data.hpp"
 #include "examples/digits_options.hpp"
@@ -70,11 +71,11 @@ std::string name_of(const Policy& policy) {
   return said.entries().front().value;
 }
 
-void print_plan(const digits::command_line& command, const digits::split_images& images) {
-  const digits::training_options& options = command.training;
-  const digits::work_division division(images.training.size(), options.global_batch, command.ranks);
-  const std::size_t batch = division.shard * static_cast<std::size_t>(command.ranks);
-  std::printf("ranks            %d, threads of this process; compression %s, overlap %s, bucketing %s\n", command.ranks,
+void print_plan(const digits::training_options& options, int ranks, const char* what_ranks_are,
+                const digits::split_images& images) {
+  const digits::work_division division(images.training.size(), options.global_batch, ranks);
+  const std::size_t batch = division.shard * static_cast<std::size_t>(ranks);
+  std::printf("ranks            %d, %s; compression %s, overlap %s, bucketing %s\n", ranks, what_ranks_are,
               name_of(options.compression).c_str(), name_of(options.overlap).c_str(),
               name_of(options.bucketing).c_str());
   std::printf("epochs           %zu, of %zu steps each; a step takes %zu images, %zu a rank\n", options.epochs,
@@ -84,60 +85,73 @@ void print_plan(const digits::command_line& command, const digits::split_images&
   std::fflush(stdout);
 }
 
-void print_summary(std::span<digits::training_result> ranks, const digits::image_set& held_out) {
-  const auto steps = static_cast<double>(ranks.front().losses.size());
-  double communication = 0;  // of a rank, in nanoseconds
-  double exposed = 0;
-  double bytes_raw = 0;  // of all ranks
-  double bytes_on_wire = 0;
-  for (const digits::training_result& rank : ranks) {
-    const gw::sync_statistics& done = rank.statistics;
-    communication += static_cast<double>(done.communication_time.count()) / static_cast<double>(ranks.size());
-    exposed += static_cast<double>(done.exposed_time.count()) / static_cast<double>(ranks.size());
-    bytes_raw += static_cast<double>(done.bytes_raw);
-    bytes_on_wire += static_cast<double>(done.bytes_on_wire);
-  }
+/// `result` is rank 0's; the model is the same on all ranks.
+void print_summary(digits::training_result result, int ranks, const digits::image_set& held_out) {
+  const auto steps = static_cast<double>(result.losses.size());
   std::printf("\ntest accuracy    %.1f %% of %zu held-out images\n",
-              100 * ranks.front().model.accuracy(held_out.pixel_values, held_out.labels), held_out.size());
-  std::printf("time a step      %.3f ms\n", static_cast<double>(ranks.front().time.count()) / 1e6 / steps);
-  if (ranks.size() == 1) {
+              100 * result.model.accuracy(held_out.pixel_values, held_out.labels), held_out.size());
+  std::printf("time a step      %.3f ms\n", static_cast<double>(result.time.count()) / 1e6 / steps);
+  if (ranks == 1) {
     std::printf("communication    none: there is one rank\n");
     return;
   }
+  const gw::sync_statistics& done = result.statistics;
+  const auto communication = static_cast<double>(done.communication_time.count());
+  const auto exposed = static_cast<double>(done.exposed_time.count());
+  const auto raw = static_cast<double>(done.bytes_raw);
+  const auto on_wire = static_cast<double>(done.bytes_on_wire);
   std::printf("communication    %.3f ms a step, %.0f %% of it exposed: not hidden behind the backward pass\n",
               communication / 1e6 / steps, 100 * exposed / communication);
-  std::printf("bytes a step     %.1f KiB raw, %.1f KiB on the wire (%.2f times as many), all ranks together\n",
-              bytes_raw / 1024 / steps, bytes_on_wire / 1024 / steps, bytes_on_wire / bytes_raw);
-  if (ranks.front().skipped != 0) {
-    std::printf("skipped          %zu steps, in which a gradient was too large for its format\n",
-                ranks.front().skipped);
+  std::printf("bytes a step     %.1f KiB raw, %.1f KiB on the wire (%.2f times as many), of rank 0\n",
+              raw / 1024 / steps, on_wire / 1024 / steps, on_wire / raw);
+  if (result.skipped != 0) {
+    std::printf("skipped          %zu steps, in which a gradient was too large for its format\n", result.skipped);
   }
 }
 
-void run(const digits::command_line& command, const char* program) {
-  const digits::image_set images = digits::load_images(digits::find_data(command.data, program));
-  const digits::split_images parts = digits::hold_out_a_fifth(images, command.training.seed);
-  print_plan(command, parts);
-
-  // [run]
-  progress_display display;
-  std::vector<std::optional<digits::training_result>> results(static_cast<std::size_t>(command.ranks));
-  gw::backend::run_loopback(command.ranks, [&](gw::backend::loopback backend) {
-    const auto rank = static_cast<std::size_t>(backend.rank());
-    const auto observe = [&](const digits::progress& now) {
-      if (rank == 0) {
-        display.show(now);
-      }
-    };
-    results[rank] = digits::train(std::move(backend), parts.training, command.training, observe);
-  });
-  // [/run]
-
-  std::vector<digits::training_result> ranks;
-  for (auto& result : results) {
-    ranks.push_back(std::move(*result));
+/// One rank, over any backend.
+template <class Backend>
+void run_rank(Backend backend, const char* what_ranks_are, const digits::training_options& options,
+              const digits::split_images& images) {
+  const int size = backend.size();
+  if (backend.rank() != 0) {
+    digits::train(std::move(backend), images.training, options);
+    return;
   }
-  print_summary(ranks, parts.held_out);
+  print_plan(options, size, what_ranks_are, images);
+  progress_display display;
+  const auto show = [&](const digits::progress& now) { display.show(now); };
+  print_summary(digits::train(std::move(backend), images.training, options, show), size, images.held_out);
+}
+
+int run(const digits::command_line& command, std::span<char* const> arguments) {
+  const digits::image_set all_images = digits::load_images(digits::find_data(command.data, arguments[0]));
+  const digits::split_images images = digits::hold_out_a_fifth(all_images, command.training.seed);
+  // [run]
+  if (command.backend == digits::backend_choice::tcp && !gw::is_launched()) {  // what a person called, and no rank
+    return gw::launch(arguments, {.ranks = command.ranks, .name_ranks = false});
+  }
+  // It has been heeded. Left there it would win over --bucket-mib when a synchronizer is made.
+  unsetenv("DISTRIBUTED_BUCKET_SIZE");
+  if (command.backend == digits::backend_choice::tcp) {
+    run_rank(gw::backend::tcp::from_environment(), "processes", command.training, images);
+  } else {
+    gw::backend::run_loopback(command.ranks, [&](gw::backend::loopback backend) {
+      run_rank(std::move(backend), "threads of this process", command.training, images);
+    });
+  }
+  // [/run]
+  return 0;
+}
+
+/// "digits", and which rank says it where others may say the same.
+std::string name_of_speaker() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    if (const auto rank = gw::environment_variable(name)) {
+      return "digits, rank " + *rank;
+    }
+  }
+  return "digits";
 }
 
 }  // namespace
@@ -149,15 +163,12 @@ int main(int count, char** arguments) {
       std::cout << *command.help;
       return 0;
     }
-    // It has been heeded. Left there it would win over --bucket-mib when a synchronizer is made.
-    unsetenv("DISTRIBUTED_BUCKET_SIZE");
-    run(command, arguments[0]);
-    return 0;
+    return run(command, {arguments, static_cast<std::size_t>(count)});
   } catch (const digits::usage_error& wrong) {
     std::cerr << "digits: " << wrong.what() << '\n';
     return 2;
   } catch (const std::exception& fault) {
-    std::cerr << "digits: " << fault.what() << '\n';
+    std::cerr << name_of_speaker() + ": " + fault.what() + "\n";
     return 1;
   }
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include <CLI/CLI.hpp>
 
 #include <gradweave/gradweave.hpp>
+#include <gradweave/launch.hpp>
 
 #include "examples/digits_training.hpp"
 
@@ -26,10 +28,13 @@ struct usage_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+enum class backend_choice { tcp, loopback };
+
 /// What the command line says.
 struct command_line {
   training_options training;
-  int ranks = 2;
+  backend_choice backend = backend_choice::tcp;
+  int ranks = 2;                    ///< to be started
   std::string data;                 ///< empty: look for it
   std::optional<std::string> help;  ///< set where the user asks for help instead
 };
@@ -119,20 +124,27 @@ inline bucketing_choice choose_bucketing(const std::string& name, std::optional<
 /// Reads the command line. Throws usage_error. Starts nothing.
 inline command_line parse_command_line(int count, const char* const* arguments) {
   command_line parsed;
+  std::string backend = "tcp";
   std::string compression = "none";
   std::string overlap = "progress_thread";
   std::string bucketing = "ready_order";
   double bucket_mib = 25;
 
   CLI::App app(
-      "Trains a small multilayer perceptron to read handwritten digits. Ranks are threads of this process; each works "
-      "on\n"
-      "its share of every batch, and gradweave averages their gradients.",
+      "Trains a small multilayer perceptron to read handwritten digits. Each rank works on its share of every batch, "
+      "and\n"
+      "gradweave averages their gradients. Started by torchrun, mpirun or Slurm, it is a rank of their job.",
       "digits");
   const auto ranks_max = static_cast<int>(parsed.training.global_batch);
-  app.add_option("--ranks", parsed.ranks, "Workers that share each batch, 1 to 60; default 2")
-      ->type_name("N")
-      ->check(detail::number_within(1, ranks_max, "a whole number from 1 to " + std::to_string(ranks_max)));
+  const CLI::Option* ranks_option =
+      app.add_option(
+             "--ranks", parsed.ranks,
+             "Workers that share each batch, 1 to 60; default 2. Where a launcher started them, it says how many")
+          ->type_name("N")
+          ->check(detail::number_within(1, ranks_max, "a whole number from 1 to " + std::to_string(ranks_max)));
+  app.add_option("--backend", backend, "What ranks are: tcp (default; processes) or loopback (threads of this process)")
+      ->type_name("NAME")
+      ->check(detail::one_word_of({"tcp", "loopback"}));
   app.add_option("--compression", compression, "What gradients travel as: none (default), fp16 or bf16")
       ->type_name("NAME")
       ->check(detail::one_word_of({"none", "fp16", "bf16"}));
@@ -170,6 +182,16 @@ inline command_line parse_command_line(int count, const char* const* arguments) 
     return parsed;
   } catch (const CLI::ParseError& fault) {
     throw usage_error(std::string(fault.what()) + " (see --help)");
+  }
+  parsed.backend = backend == "tcp" ? backend_choice::tcp : backend_choice::loopback;
+  if (gw::is_launched() && parsed.backend == backend_choice::loopback) {
+    throw usage_error("--backend: a launcher started this process as one of several; give tcp");
+  }
+  // The launcher that digits itself is passes its arguments on.
+  const char* const launched_size = std::getenv("WORLD_SIZE");
+  if (gw::is_launched() && ranks_option->count() > 0 &&
+      (launched_size == nullptr || launched_size != std::to_string(parsed.ranks))) {
+    throw usage_error("--ranks: a launcher started this process, and says how many there are; leave it out");
   }
   parsed.training.compression = detail::choose_compression(compression);
   parsed.training.overlap = detail::choose_overlap(overlap);

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,9 +34,10 @@ namespace gradweave {
 
 struct launch_options {
   int ranks = 2;
-  std::uint16_t port = 29500;                ///< at which rank 0 will listen
+  std::uint16_t port = 0;                    ///< at which rank 0 will listen; 0: one that is free
   std::string program = "/proc/self/exe";    ///< what each rank runs: by default the program that launches
-  bool name_ranks = true;                    ///< put "[rank 1] " before each line that a rank prints
+  bool name_ranks = true;                    ///< put "[rank 1] " before each line that a rank prints; without it ranks
+                                             ///< print straight to this program's outputs
   std::chrono::milliseconds patience{5000};  ///< how long the others may go on once a rank has failed
 
   friend bool operator==(const launch_options&, const launch_options&) = default;
@@ -72,6 +76,41 @@ class descriptor {
 [[noreturn]] inline void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), std::string("gradweave: launch: ") + what);
 }
+
+/// The file behind a link such as /proc/self/exe: what is run through the link itself is listed under the link's name.
+inline std::string behind_link(const std::string& path) {
+  std::error_code gone;
+  const std::filesystem::path file = std::filesystem::canonical(path, gone);
+  return gone ? path : file.string();
+}
+
+/// A port of this host that nobody else gets while this lives, and at which a rank can listen nevertheless: it is bound
+/// to be reused, and nobody listens here.
+class reserved_port {
+ public:
+  explicit reserved_port(std::uint16_t wanted) : number_(wanted) {
+    if (wanted != 0) {
+      return;
+    }
+    holder_ = descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int yes = 1;
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    socklen_t length = sizeof any;
+    auto* const address = reinterpret_cast<sockaddr*>(&any);
+    if (holder_.number() < 0 || ::setsockopt(holder_.number(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+        ::bind(holder_.number(), address, length) != 0 || ::getsockname(holder_.number(), address, &length) != 0) {
+      throw_errno("no free port");
+    }
+    number_ = ntohs(any.sin_port);
+  }
+
+  std::uint16_t number() const { return number_; }
+
+ private:
+  std::uint16_t number_;
+  descriptor holder_;
+};
 
 /// What a rank prints on one of its two outputs, passed on line by line.
 struct launched_output {
@@ -150,7 +189,8 @@ class signal_inbox {
 
 class launcher {
  public:
-  launcher(launch_options options, std::span<char* const> arguments) : options_(std::move(options)) {
+  launcher(launch_options options, std::span<char* const> arguments)
+      : options_(std::move(options)), port_(options_.port) {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       start(rank, arguments);
     }
@@ -202,17 +242,20 @@ class launcher {
                                              "WORLD_SIZE=" + std::to_string(options_.ranks),
                                              "LOCAL_WORLD_SIZE=" + std::to_string(options_.ranks),
                                              "MASTER_ADDR=127.0.0.1",
-                                             "MASTER_PORT=" + std::to_string(options_.port)};
+                                             "MASTER_PORT=" + std::to_string(port_.number())};
     std::vector<char*> argument_list(arguments.begin(), arguments.end());
     argument_list.push_back(nullptr);
-    std::array<std::array<descriptor, 2>, 2> pipes;
+    std::array<std::array<descriptor, 2>, 2> pipes;  // stays empty where ranks print for themselves
     for (auto& ends : pipes) {
       std::array<int, 2> numbers{};
-      if (::pipe2(numbers.data(), O_CLOEXEC) != 0) {
+      if (options_.name_ranks && ::pipe2(numbers.data(), O_CLOEXEC) != 0) {
         throw_errno("pipe2");
       }
-      ends = {descriptor(numbers[0]), descriptor(numbers[1])};
+      if (options_.name_ranks) {
+        ends = {descriptor(numbers[0]), descriptor(numbers[1])};
+      }
     }
+    const std::string program = behind_link(options_.program);
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child < 0) {
@@ -226,17 +269,19 @@ class launcher {
       for (const std::string& variable : variables) {
         ::putenv(const_cast<char*>(variable.c_str()));
       }
-      const bool ready = ::getppid() == parent && ::dup2(pipes[0][1].number(), STDOUT_FILENO) >= 0 &&
-                         ::dup2(pipes[1][1].number(), STDERR_FILENO) >= 0;
-      if (ready) {
-        ::execv(options_.program.c_str(), argument_list.data());
+      const bool has_outputs = !options_.name_ranks || (::dup2(pipes[0][1].number(), STDOUT_FILENO) >= 0 &&
+                                                        ::dup2(pipes[1][1].number(), STDERR_FILENO) >= 0);
+      if (has_outputs && ::getppid() == parent) {
+        ::execv(program.c_str(), argument_list.data());
       }
       ::_exit(127);
     }
     processes_.push_back(child);
-    const std::string prefix = options_.name_ranks ? "[rank " + std::to_string(rank) + "] " : "";
-    outputs_.push_back({std::move(pipes[0][0]), STDOUT_FILENO, prefix, {}});
-    outputs_.push_back({std::move(pipes[1][0]), STDERR_FILENO, prefix, {}});
+    if (options_.name_ranks) {
+      const std::string prefix = "[rank " + std::to_string(rank) + "] ";
+      outputs_.push_back({std::move(pipes[0][0]), STDOUT_FILENO, prefix, {}});
+      outputs_.push_back({std::move(pipes[1][0]), STDERR_FILENO, prefix, {}});
+    }
   }
 
   void signal_all(int number) {
@@ -275,6 +320,7 @@ class launcher {
   }
 
   launch_options options_;
+  reserved_port port_;
   signal_inbox signals_;
   std::vector<pid_t> processes_;
   std::vector<launched_output> outputs_;

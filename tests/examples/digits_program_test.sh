@@ -24,9 +24,19 @@ expect 0 '^time a step +[0-9.]+ ms$' --epochs 1 --ranks 3 --overlap blocking
 expect 0 '^communication +[0-9.]+ ms a step, [0-9]+ % of it exposed' --epochs 1 --bucket-mib 0.001
 expect 0 '^bytes a step .* raw, .* on the wire \(0\.50 times as many\)' --epochs 1 --compression fp16
 expect 0 '^communication +none' --epochs 1 --ranks 1 --bucketing per_tensor
+expect 0 '^ranks +2, processes;' --epochs 1
+expect 0 '^ranks +4, threads of this process;' --epochs 1 --ranks 4 --backend loopback
+expect 0 '^bytes a step .* \(1\.00 times as many\)' --epochs 1 --backend loopback
 expect 0 '^epoch 2 of 2: loss [0-9.]+$' --epochs 2 --seed 5
 expect 0 'Usage: digits' --help
 expect 2 "^digits: --compression: 'zip' is not allowed; give none, fp16 or bf16" --compression zip
 expect 1 '^digits: .*no_such\.csv: there is no such file$' --data no_such.csv
+
+# Under a launcher it is one rank.
+RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 expect 0 '^ranks +1, processes;' --epochs 1
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 expect 0 '^ranks +1, processes;' --epochs 1
+RANK=0 expect 1 '^digits, rank 0: .*RANK is set and WORLD_SIZE is not' --epochs 1
+RANK=0 WORLD_SIZE=1 expect 2 '^digits: --backend: a launcher started this process' --backend loopback
+RANK=0 WORLD_SIZE=1 expect 2 '^digits: --ranks: a launcher started this process' --ranks 3
 
 exit "$failed"

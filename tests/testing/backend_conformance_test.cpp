@@ -130,7 +130,7 @@ class faulty_backend {
 
 static_assert(gw::host_backend<faulty_backend>);
 
-/// Runs ranks with a fault over a loopback that waits for 300 ms at most.
+/// Runs ranks with a fault over a loopback that gives up after two seconds without progress.
 auto runner(fault what) {
   return [what](int size, auto&& body) {
     std::vector<gw::backend::loopback> kept;
@@ -140,7 +140,7 @@ auto runner(fault what) {
         [&](gw::backend::loopback right) {
           body(faulty_backend(std::move(right), what, what == fault::outlives_itself ? &kept : nullptr));
         },
-        {.timeout = 300ms});
+        {.timeout = 2s});
   };
 }
 
