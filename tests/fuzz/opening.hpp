@@ -40,8 +40,9 @@ class control_peer : public testing::transport_archetype {
   bytes_view left_;
 };
 
-/// Enters two collectives, one after another. False where the peer entered others.
-inline bool enter_collectives(control_peer& peer) {
+/// Enters two collectives, one after another, in which it owes the peer so many elements. False where the peer entered
+/// others.
+inline bool enter_collectives(control_peer peer, std::size_t elements_owed) {
   std::array<std::byte, 40> values{};
   const extent whole{values.data(), values.size(), 0};
   const collective_request request{.operation = collective::all_reduce,
@@ -52,7 +53,7 @@ inline bool enter_collectives(control_peer& peer) {
   for (const std::uint64_t sequence : {1U, 2U}) {
     entered.begin(request, sequence);
     entered.expect(0, 5);
-    entered.owe(0, 5);
+    entered.owe(0, elements_owed);
     for (int i = 0; i < 3; ++i) {
       try {
         entered.exchange(peer, false);
@@ -70,8 +71,8 @@ inline bool enter_collectives(control_peer& peer) {
 }
 
 inline void opening(bytes_view input) {
-  control_peer peer(input);
-  const bool accepted = enter_collectives(peer);
+  const bool accepted = enter_collectives(control_peer(input), 5);
+  enter_collectives(control_peer(input), 0);  // then one for a later collective may wait
   control_message message;
   for (control_peer again(input); again.try_receive_control(0, message);) {
     const auto decoded = gradweave::opening::decode(message);

@@ -30,7 +30,7 @@ inline void plan(bytes_view input) {
     check(numbers.size() == slots.size(), "a plan that is taken has all slots");
     check(detail::decode_plan(numbers) == agreed, "a plan survives the way");
   } catch (const sync_error& told) {
-    check(told.cause().code == errc::plan_invalid && told.rank() == 0, "a wrong plan is rank 0's");
+    check(is_lost(told) || (told.cause().code == errc::plan_invalid && told.rank() == 0), "a wrong plan is rank 0's");
   }
 
   std::vector<std::uint32_t> numbers(input.size() / sizeof(std::uint32_t));

@@ -18,7 +18,7 @@
 
 namespace gradweave::fuzz {
 
-/// The last of `size` ranks. What it receives are the input's bytes, then zeros.
+/// The last of `size` ranks. What it receives are the input's bytes; after these the others are gone.
 class scripted_backend {
  public:
   static constexpr memory_space space = memory_space::host;
@@ -44,10 +44,11 @@ class scripted_backend {
         request.operation == collective::all_gather ? request.pieces[last] - request.pieces[last - 1] : 0;
     for (const extent& each : request.data) {
       const std::size_t wanted = each.bytes - own * element_bytes(request.kind);
-      const std::size_t count = std::min(wanted, left_.size());
-      std::copy_n(left_.begin(), count, each.memory);
-      std::fill_n(each.memory + count, wanted - count, std::byte{0});
-      left_ = left_.subspan(count);
+      if (wanted > left_.size()) {
+        throw sync_error({errc::peer_lost, 0, -1, -1, {}, "the input has ended"});
+      }
+      std::copy_n(left_.begin(), wanted, each.memory);
+      left_ = left_.subspan(wanted);
     }
   }
   bool poll() { return true; }
@@ -59,5 +60,8 @@ class scripted_backend {
 };
 
 static_assert(host_backend<scripted_backend>);
+
+/// Whether the job ended since the input did.
+inline bool is_lost(const sync_error& told) { return told.cause().code == errc::peer_lost; }
 
 }  // namespace gradweave::fuzz

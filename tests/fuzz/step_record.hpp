@@ -21,7 +21,6 @@ inline void step_record(bytes_view input) {
   own.used_digest = 9;
   own.non_finite = 2;
   std::array<detail::step_record, 2> others{};
-  others[0].has_data = others[1].has_data = 0;  // zeros follow an input that is too short
   std::copy_n(input.begin(), std::min(input.size(), sizeof others), std::as_writable_bytes(std::span(others)).begin());
   const bool same = std::ranges::all_of(others, [&](const detail::step_record& other) {
     return other.step == own.step && other.plan_version == own.plan_version && other.used_digest == own.used_digest;
@@ -29,14 +28,14 @@ inline void step_record(bytes_view input) {
 
   scripted_backend backend(3, input);
   detail::record_exchange exchange(backend.rank(), backend.size());
-  run_collective(backend, exchange.request(own));
   try {
+    run_collective(backend, exchange.request(own));
     const std::uint64_t counted = exchange.non_finite();
     check(same, "steps that are taken to be the same are");
     check(counted == 2 + others[0].non_finite + others[1].non_finite, "counts are summed over all ranks");
   } catch (const sync_error& told) {
-    check(!same, "the same step is no mismatch");
-    check(told.cause().code == errc::collective_mismatch && told.rank() > 0 && told.rank() < 3,
+    check(is_lost(told) || !same, "the same step is no mismatch");
+    check(is_lost(told) || (told.cause().code == errc::collective_mismatch && told.rank() > 0 && told.rank() < 3),
           "a mismatch names a rank");
   }
 }
