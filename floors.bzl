@@ -75,10 +75,19 @@ FLOORS = [
     {
         "name": "tcp",
         "floor": 5,
-        "sdk": ["@boost//:asio"],
+        "sdk": [
+            "@boost//:asio",
+            "@openssl//:crypto",
+        ],
         "headers": [
             "backend/tcp.hpp",
             "transport/asio.hpp",
+            "transport/authentication.hpp",
+            "transport/call.hpp",
+            "transport/envelope.hpp",
+            "transport/interfaces.hpp",
+            "transport/introduction.hpp",
+            "transport/meeting_file.hpp",
             "transport/mesh.hpp",
             "transport/reception.hpp",
             "transport/rendezvous.hpp",

@@ -11,6 +11,7 @@ readonly BUILD_PACKAGES=(
   libbenchmark-dev
   libcli11-dev
   libboost1.81-dev  # Asio
+  libssl-dev  # HMAC-SHA256
 )
 # What .ci/run needs besides.
 readonly CI_PACKAGES=(
@@ -48,7 +49,7 @@ setup.sh: this system ($1) is not one that this script knows. gradweave's build 
   - a C++20 compiler: g++ 12 or newer, or clang 14 or newer
   - Bazel 4.2 to 7 (it has to read WORKSPACE)
   - Python 3.9 or newer
-  - doctest 2.4 (doctest/doctest.h), Google Benchmark 1.7, CLI11 2.1 and Boost 1.81 (boost/asio.hpp), below /usr/include
+  - doctest 2.4 (doctest/doctest.h), Google Benchmark 1.7, CLI11 2.1, Boost 1.81 (boost/asio.hpp) and OpenSSL 3, below /usr/include
 and .ci/run needs besides: clang 14 with its sanitizers, clang-format 19, aarch64-linux-gnu-g++, qemu-aarch64.
 Known systems: Debian 12 or newer, Ubuntu 23.04 or newer.
 TEXT

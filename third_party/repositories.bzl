@@ -32,3 +32,9 @@ def gradweave_repositories():
         header = "boost/asio.hpp",
         debian_package = "libboost1.81-dev",
     )
+    system_library(
+        name = "openssl",
+        build_file = "//third_party/openssl:openssl.BUILD",
+        header = "openssl/evp.h",
+        debian_package = "libssl-dev",
+    )

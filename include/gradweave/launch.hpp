@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -187,6 +188,17 @@ class signal_inbox {
   descriptor inbox_;
 };
 
+/// 256 random bits, in hexadecimal.
+inline std::string random_secret() {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::random_device random;
+  std::string secret;
+  while (secret.size() < 64) {
+    secret += digits[random() % digits.size()];
+  }
+  return secret;
+}
+
 class launcher {
  public:
   launcher(launch_options options, std::span<char* const> arguments)
@@ -237,12 +249,18 @@ class launcher {
 
  private:
   void start(int rank, std::span<char* const> arguments) {
-    const std::vector<std::string> variables{"RANK=" + std::to_string(rank),
-                                             "LOCAL_RANK=" + std::to_string(rank),
-                                             "WORLD_SIZE=" + std::to_string(options_.ranks),
-                                             "LOCAL_WORLD_SIZE=" + std::to_string(options_.ranks),
-                                             "MASTER_ADDR=127.0.0.1",
-                                             "MASTER_PORT=" + std::to_string(port_.number())};
+    std::vector<std::string> variables{"RANK=" + std::to_string(rank),
+                                       "LOCAL_RANK=" + std::to_string(rank),
+                                       "WORLD_SIZE=" + std::to_string(options_.ranks),
+                                       "LOCAL_WORLD_SIZE=" + std::to_string(options_.ranks),
+                                       "MASTER_ADDR=127.0.0.1",
+                                       "MASTER_PORT=" + std::to_string(port_.number())};
+    if (std::getenv("GRADWEAVE_JOB") == nullptr) {
+      variables.push_back("GRADWEAVE_JOB=launched by process " + std::to_string(::getpid()));
+    }
+    if (std::getenv("GRADWEAVE_SECRET") == nullptr && std::getenv("GRADWEAVE_SECRET_FILE") == nullptr) {
+      variables.push_back("GRADWEAVE_SECRET=" + secret_);
+    }
     std::vector<char*> argument_list(arguments.begin(), arguments.end());
     argument_list.push_back(nullptr);
     std::array<std::array<descriptor, 2>, 2> pipes;  // stays empty where ranks print for themselves
@@ -321,6 +339,7 @@ class launcher {
 
   launch_options options_;
   reserved_port port_;
+  std::string secret_ = random_secret();
   signal_inbox signals_;
   std::vector<pid_t> processes_;
   std::vector<launched_output> outputs_;
@@ -330,7 +349,8 @@ class launcher {
 
 }  // namespace detail
 
-/// Runs `options.ranks` processes with these arguments and the variables that torchrun sets, passes on their output and
+/// Runs `options.ranks` processes with these arguments and the variables that torchrun sets; with GRADWEAVE_JOB and
+/// GRADWEAVE_SECRET of their own where these are not set, so that no other job or stranger gets in. Passes on their output and
 /// the signals SIGINT, SIGTERM and SIGHUP, and waits for all. Returns 0, or the status of the rank that failed first, as
 /// a shell counts: 128 and the signal's number for one that was killed. No rank outlives it, also where this process is
 /// killed. Call it from the main thread, before others are started: it forks. Throws std::system_error where a process

@@ -1,5 +1,9 @@
 #include <gradweave/transport/environment.hpp>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -89,4 +93,44 @@ TEST_CASE("rendezvous_from: what is missing or malformed is named") {
   without = whole;
   without.erase("MASTER_PORT");
   CHECK(complaint(without).find("MASTER_PORT is not set") != std::string::npos);
+}
+
+TEST_CASE("rendezvous_from: a secret, by itself or in a file") {
+  CHECK(from({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"GRADWEAVE_SECRET", "one"}}).secret == "one");
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("gradweave_secret_" + std::to_string(::getpid()))).string();
+  std::ofstream(file) << " two words\n\n";
+  CHECK(from({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"GRADWEAVE_SECRET_FILE", file}}).secret == "two words");
+  std::ofstream(file) << "\n";
+  CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"GRADWEAVE_SECRET_FILE", file}}).find("which is empty") !=
+        std::string::npos);
+  std::filesystem::remove(file);
+  CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"GRADWEAVE_SECRET_FILE", file}}).find("which can't be read") !=
+        std::string::npos);
+  CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"GRADWEAVE_SECRET", ""}})
+            .find("GRADWEAVE_SECRET is set and empty") != std::string::npos);
+}
+
+TEST_CASE("rendezvous_from: a meeting file stands in for address and port") {
+  CHECK(from({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"GRADWEAVE_MEETING_FILE", "/shared/job"}}).file == "/shared/job");
+  const auto mpirun = from({{"OMPI_COMM_WORLD_RANK", "0"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                            {"GRADWEAVE_MEETING_FILE", "/shared/job"}});
+  CHECK(mpirun.file == "/shared/job");
+}
+
+TEST_CASE("rendezvous_from: interfaces, ours before Gloo's before NCCL's, and NCCL's by their beginnings") {
+  std::map<std::string, std::string> variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"NCCL_SOCKET_IFNAME", "eth,ib0"}};
+  CHECK(from(variables).interfaces == "eth*,ib0*");
+  variables["NCCL_SOCKET_IFNAME"] = "=eth0,ib0";
+  CHECK(from(variables).interfaces == "eth0,ib0");
+  variables["NCCL_SOCKET_IFNAME"] = "^docker,lo";
+  CHECK(from(variables).interfaces == "^docker*,lo*");
+  variables["NCCL_SOCKET_IFNAME"] = "^=docker0";
+  CHECK(from(variables).interfaces == "^docker0");
+  variables["GLOO_SOCKET_IFNAME"] = "eth1";
+  CHECK(from(variables).interfaces == "eth1");
+  variables["GRADWEAVE_SOCKET_IFNAME"] = "eth2";
+  CHECK(from(variables).interfaces == "eth2");
 }

@@ -1,7 +1,8 @@
 #include <gradweave/transport/mesh.hpp>
 
 #include <chrono>
-#include <functional>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -55,11 +56,63 @@ TEST_CASE("connect_mesh: ranks that come in any order find each other, over IPv4
   }
 }
 
+TEST_CASE("connect_mesh: with a secret that all know") {
+  const testing::watchdog guard("secret");
+  for (const std::string& answer : told({{.rank = 0, .size = 3, .secret = "one", .timeout = 20s},
+                                         {.rank = 1, .size = 3, .secret = "one", .timeout = 20s},
+                                         {.rank = 2, .size = 3, .secret = "one", .timeout = 20s}})) {
+    CHECK_MESSAGE(answer.empty(), answer);
+  }
+}
+
+TEST_CASE("connect_mesh: who knows another secret, or none, does not get in, and all are told what to look at") {
+  const testing::watchdog guard("other secrets");
+  const auto answers = told({{.rank = 0, .size = 4, .secret = "one", .timeout = 2s},
+                             {.rank = 1, .size = 4, .secret = "one", .timeout = 2s},
+                             {.rank = 2, .size = 4, .secret = "two", .timeout = 2s},
+                             {.rank = 3, .size = 4, .timeout = 2s}});
+  for (const int rank : {0, 1}) {
+    const std::string& answer = answers[static_cast<std::size_t>(rank)];
+    CHECK(contains(answer, "did not come within 2000 ms: 2, 3"));
+    CHECK(contains(answer, "without a secret, and this job has one (GRADWEAVE_SECRET)"));
+    CHECK(contains(answer, "with another secret"));
+  }
+  CHECK(contains(answers[2], "knows another secret (GRADWEAVE_SECRET)"));
+  CHECK(contains(answers[3], "the job may have a secret (GRADWEAVE_SECRET), and this rank was given none"));
+}
+
+TEST_CASE("connect_mesh: by a file that rank 0 writes, over what a former job left") {
+  const testing::watchdog guard("meeting file");
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("gradweave_mesh_" + std::to_string(::getpid()))).string();
+  std::ofstream(file) << detail::to_text(detail::meeting_place{"default", detail::host_identity(), {}});
+  for (const std::string& answer : told({{.rank = 0, .size = 3, .file = file, .timeout = 20s},
+                                         {.rank = 1, .size = 3, .file = file, .timeout = 20s},
+                                         {.rank = 2, .size = 3, .file = file, .timeout = 20s}})) {
+    CHECK_MESSAGE(answer.empty(), answer);
+  }
+  CHECK_FALSE(std::filesystem::exists(file));
+  const auto refused = told({{.rank = 0, .size = 2, .file = "/no/such/folder/file", .timeout = 500ms},
+                             {.rank = 1, .size = 2, .file = "/no/such/folder/file", .timeout = 500ms}});
+  CHECK(contains(refused[0], "can't write the meeting file '/no/such/folder/file'"));
+  CHECK(contains(refused[1], "rank 0 has not written that file"));
+}
+
+TEST_CASE("connect_mesh: over a chosen interface; one that is not there is refused with those that are") {
+  const testing::watchdog guard("interfaces");
+  for (const std::string& answer : told({{.rank = 0, .size = 2, .interfaces = "lo", .timeout = 20s},
+                                         {.rank = 1, .size = 2, .interfaces = "lo", .timeout = 20s}})) {
+    CHECK_MESSAGE(answer.empty(), answer);
+  }
+  CHECK_THROWS_AS(connect_mesh({.rank = 1, .size = 2, .interfaces = "no_such_interface"}), contract_violation);
+}
+
 TEST_CASE("connect_mesh: another world size is told on all sides") {
   const testing::watchdog guard("world size");
   for (const std::string& answer :
        told({{.rank = 0, .size = 2, .timeout = 20s}, {.rank = 1, .size = 3, .timeout = 20s}})) {
-    CHECK(contains(answer, "rank 1 believes that the job has 3 ranks, rank 0 2"));
+    CHECK(contains(answer, "rank 1 ("));
+    CHECK(contains(answer, ") believes that the job has 3 ranks, rank 0 2"));
   }
 }
 

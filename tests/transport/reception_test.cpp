@@ -45,16 +45,6 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("open_envelope: takes what in_envelope made, and nothing else") {
-  const auto message = in_envelope(bytes_of("hello"));
-  const auto envelope = std::span(message).first<envelope_bytes>();
-  CHECK(open_envelope(envelope, 100) == 5);
-  CHECK_FALSE(open_envelope(envelope, 4));
-  auto broken = message;
-  broken[3] ^= std::byte{1};
-  CHECK_FALSE(open_envelope(std::span(broken).first<envelope_bytes>(), 100));
-}
-
 TEST_CASE("reception: strangers are closed, and those who introduce themselves are heard meanwhile") {
   const testing::watchdog guard("strangers");
   boost::asio::io_context context;
@@ -76,7 +66,7 @@ TEST_CASE("reception: strangers are closed, and those who introduce themselves a
       each = static_cast<std::byte>(random());
     }
     CHECK(is_closed_on(place, noise));
-    auto greedy = in_envelope(bytes_of("x"));
+    auto greedy = in_envelope(message_kind::introduction, bytes_of("x"));
     for (std::size_t i = 8; i < envelope_bytes; ++i) {
       greedy[i] = std::byte{0xff};
     }
@@ -84,13 +74,13 @@ TEST_CASE("reception: strangers are closed, and those who introduce themselves a
 
     tcp::socket friendly(own);
     friendly.connect(place);
-    boost::asio::write(friendly, boost::asio::buffer(in_envelope(bytes_of("rank 7"))));
+    boost::asio::write(friendly, boost::asio::buffer(in_envelope(message_kind::introduction, bytes_of("rank 7"))));
     std::byte answer;
     boost::system::error_code fault;
     friendly.read_some(boost::asio::buffer(&answer, 1), fault);
   });
   {
-    reception desk(context, std::move(acceptor), [&](tcp::socket, std::span<const std::byte> body) {
+    reception desk(context, std::move(acceptor), "", [&](tcp::socket, std::span<const std::byte> body) {
       std::string text;
       for (const std::byte each : body) {
         text.push_back(static_cast<char>(each));

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,14 +48,47 @@ inline std::string first_host(std::string_view nodes) {
   return std::string(nodes.substr(0, bracket)) + std::string(inside.substr(0, inside.find_first_of(",-")));
 }
 
+/// NCCL's way to name interfaces (prefixes; `=` in front for whole names; `^` for all but these) in ours.
+inline std::string interfaces_as_nccl(std::string_view given) {
+  std::string ours;
+  if (given.starts_with('^')) {
+    ours = "^";
+    given.remove_prefix(1);
+  }
+  const bool whole = given.starts_with('=');
+  given.remove_prefix(whole ? 1 : 0);
+  for (const char each : given) {
+    ours += each == ',' && !whole ? std::string("*,") : std::string(1, each);
+  }
+  return ours + (whole || given.empty() ? "" : "*");
+}
+
+/// What a file holds, without white space around it.
+inline std::string secret_in_file(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string secret{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const auto is_space = [](char each) { return each == ' ' || each == '\t' || each == '\r' || each == '\n'; };
+  while (!secret.empty() && is_space(secret.back())) {
+    secret.pop_back();
+  }
+  secret.erase(secret.begin(), std::find_if_not(secret.begin(), secret.end(), is_space));
+  if (secret.empty()) {
+    violate("the environment variable GRADWEAVE_SECRET_FILE names '" + file + "', which " +
+            (in ? "is empty" : "can't be read"));
+  }
+  return secret;
+}
+
 }  // namespace detail
 
 /// The place that the environment gives, asked by `look(name)`. No launcher's variable at all is one rank. Rank and size
 /// come from RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun), or SLURM_PROCID and
 /// SLURM_NTASKS; the first pair of which one is set has to be whole. The meeting place is MASTER_ADDR and MASTER_PORT;
 /// where all ranks are on one host it may be left to the default, and under Slurm it is the first node. GRADWEAVE_JOB
-/// names the job, else TORCHELASTIC_RUN_ID or SLURM_JOB_ID. Throws contract_violation that names the variable which is
-/// missing or malformed.
+/// names the job, else TORCHELASTIC_RUN_ID or SLURM_JOB_ID. In place of address and port, GRADWEAVE_MEETING_FILE names a
+/// file on a shared file system. GRADWEAVE_SECRET, or the file that GRADWEAVE_SECRET_FILE names, is the secret;
+/// GRADWEAVE_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME the interfaces. Throws contract_violation
+/// that names the variable which is missing or malformed.
 template <class Look>
 rendezvous_options rendezvous_from(Look&& look) {
   using detail::number_in;
@@ -84,6 +119,9 @@ rendezvous_options rendezvous_from(Look&& look) {
   if (const auto port = look("MASTER_PORT")) {
     place.port = static_cast<std::uint16_t>(number_in("MASTER_PORT", *port, 1, 65535));
   }
+  if (const auto file = look("GRADWEAVE_MEETING_FILE")) {
+    place.file = *file;
+  }
   const bool torchrun = found == launchers.begin();
   const bool slurm = found == launchers.end() - 1;
   const auto local_size = look("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -92,10 +130,12 @@ rendezvous_options rendezvous_from(Look&& look) {
     place.address = *address;
   } else if (const auto nodes = look("SLURM_NODELIST"); slurm && nodes) {
     place.address = detail::first_host(*nodes);
-  } else if (!one_host) {
-    violate("the environment variable MASTER_ADDR is not set; it has to be the address of rank 0's host");
+  } else if (!one_host && place.file.empty()) {
+    violate(
+        "the environment variable MASTER_ADDR is not set; it has to be the address of rank 0's host (or "
+        "GRADWEAVE_MEETING_FILE a file on a file system that all ranks share)");
   }
-  if (torchrun && place.size > 1 && !look("MASTER_PORT")) {
+  if (torchrun && place.size > 1 && place.file.empty() && !look("MASTER_PORT")) {
     violate("the environment variable MASTER_PORT is not set; it has to be a port at which rank 0 can listen");
   }
   for (const char* name : {"GRADWEAVE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
@@ -103,6 +143,19 @@ rendezvous_options rendezvous_from(Look&& look) {
       place.job = *job;
       break;
     }
+  }
+  if (const auto secret = look("GRADWEAVE_SECRET")) {
+    place.secret = *secret;
+    require(!place.secret.empty(), "the environment variable GRADWEAVE_SECRET is set and empty");
+  } else if (const auto file = look("GRADWEAVE_SECRET_FILE")) {
+    place.secret = detail::secret_in_file(*file);
+  }
+  if (const auto ours = look("GRADWEAVE_SOCKET_IFNAME")) {
+    place.interfaces = *ours;
+  } else if (const auto gloo = look("GLOO_SOCKET_IFNAME")) {
+    place.interfaces = *gloo;
+  } else if (const auto nccl = look("NCCL_SOCKET_IFNAME")) {
+    place.interfaces = detail::interfaces_as_nccl(*nccl);
   }
   return place;
 }

@@ -1,18 +1,18 @@
 /// @file
-/// Takes connections in and hands on those that introduce themselves. A visitor can hold at most a few KiB for a few
-/// seconds, and only so many are heard at once; what is no introduction is closed without an answer.
+/// Takes connections in and hands on those that introduce themselves; where the job has a secret, only those that prove
+/// first that they know it, and that are shown that this side knows it too. A visitor can hold at most a few KiB for a
+/// few seconds, and only so many are heard at once; who is a stranger is closed without an answer.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,46 +22,38 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
-#include <gradweave/wire.hpp>
+#include <gradweave/transport/authentication.hpp>
+#include <gradweave/transport/envelope.hpp>
 
 namespace gradweave::detail {
 
-/// What every message of the rendezvous begins with: who speaks, and how long it is.
-inline constexpr std::size_t envelope_bytes = 12;
-inline constexpr std::size_t introduction_bytes_max = 2048;
+/// Who was sent away although he spoke the protocol: what to look at where ranks are missing.
+struct refused_callers {
+  std::size_t without_secret = 0;  ///< this side has one
+  std::size_t with_other_secret = 0;
+  std::size_t with_secret = 0;  ///< this side has none
 
-inline std::vector<std::byte> in_envelope(std::span<const std::byte> body) {
-  static constexpr char magic[] = "gradwv01";
-  std::vector<std::byte> message(envelope_bytes + body.size());
-  std::memcpy(message.data(), magic, 8);
-  const auto length = static_cast<std::uint32_t>(body.size());
-  for (std::size_t i = 0; i < sizeof length; ++i) {
-    message[8 + i] = static_cast<std::byte>(length >> (8 * i) & 0xff);
+  std::string to_string() const {
+    const auto said = [](std::size_t count, const char* what) {
+      return count == 0 ? "" : "; " + std::to_string(count) + " times somebody came " + what;
+    };
+    return said(without_secret, "without a secret, and this job has one (GRADWEAVE_SECRET)") +
+           said(with_other_secret, "with another secret (GRADWEAVE_SECRET)") +
+           said(with_secret, "with a secret, and rank 0 was given none (GRADWEAVE_SECRET)");
   }
-  std::copy(body.begin(), body.end(), message.begin() + envelope_bytes);
-  return message;
-}
-
-/// The body's length, or nothing where this is no envelope or the body is longer than `bytes_max`.
-inline std::optional<std::size_t> open_envelope(std::span<const std::byte, envelope_bytes> envelope,
-                                                std::size_t bytes_max) {
-  const auto expected = in_envelope({});
-  if (!std::equal(envelope.begin(), envelope.begin() + 8, expected.begin())) {
-    return std::nullopt;
-  }
-  byte_reader in(envelope.subspan<8>());
-  const std::size_t length = in.number<std::uint32_t>();
-  return length <= bytes_max ? std::optional(length) : std::nullopt;
-}
+};
 
 class reception {
  public:
   using socket = boost::asio::ip::tcp::socket;
   using introduced = std::function<void(socket, std::span<const std::byte>)>;
 
-  /// Calls `on_introduction(socket, body)` while `context` runs. The acceptor listens already.
-  reception(boost::asio::io_context& context, boost::asio::ip::tcp::acceptor acceptor, introduced on_introduction)
-      : context_(context), shared_(std::make_shared<state>(std::move(acceptor), std::move(on_introduction))) {
+  /// Calls `on_introduction(socket, body)` while `context` runs. The acceptor listens already. No secret lets in
+  /// everybody.
+  reception(boost::asio::io_context& context, boost::asio::ip::tcp::acceptor acceptor, std::string secret,
+            introduced on_introduction)
+      : context_(context),
+        shared_(std::make_shared<state>(std::move(acceptor), std::move(secret), std::move(on_introduction))) {
     accept(shared_);
   }
   reception(const reception&) = delete;
@@ -81,6 +73,8 @@ class reception {
     context_.poll();  // lets what was cancelled go
   }
 
+  const refused_callers& refused() const { return shared_->refused; }
+
  private:
   static constexpr std::chrono::seconds patience{5};
   static constexpr std::size_t visitors_max = 256;
@@ -89,21 +83,30 @@ class reception {
     explicit visitor(socket s) : connection(std::move(s)), timer(connection.get_executor()) {}
     socket connection;
     boost::asio::steady_timer timer;
-    std::array<std::byte, envelope_bytes> envelope{};
+    std::array<std::byte, envelope_bytes> head{};
     std::vector<std::byte> body;
+    std::vector<std::byte> outgoing;
+    nonce caller_nonce{};
+    nonce host_nonce{};
+    message_kind awaited = message_kind::introduction;
   };
 
   struct state {
-    state(boost::asio::ip::tcp::acceptor a, introduced i)
-        : acceptor(std::move(a)), again(acceptor.get_executor()), on_introduction(std::move(i)) {}
+    state(boost::asio::ip::tcp::acceptor a, std::string s, introduced i)
+        : acceptor(std::move(a)), again(acceptor.get_executor()), secret(std::move(s)), on_introduction(std::move(i)) {}
     boost::asio::ip::tcp::acceptor acceptor;
     boost::asio::steady_timer again;
+    std::string secret;
     introduced on_introduction;
     std::vector<std::weak_ptr<visitor>> visitors;
+    refused_callers refused;
     bool closed = false;
   };
 
-  static void accept(const std::shared_ptr<state>& host) {
+  using host_pointer = std::shared_ptr<state>;
+  using guest_pointer = std::shared_ptr<visitor>;
+
+  static void accept(const host_pointer& host) {
     host->acceptor.async_accept([host](boost::system::error_code fault, socket connection) {
       if (host->closed) {
         return;
@@ -111,7 +114,9 @@ class reception {
       std::erase_if(host->visitors, [](const auto& each) { return each.expired(); });
       if (!fault && host->visitors.size() < visitors_max) {
         const auto guest = std::make_shared<visitor>(std::move(connection));
+        guest->awaited = host->secret.empty() ? message_kind::introduction : message_kind::caller_nonce;
         host->visitors.push_back(guest);
+        close_when_late(guest);
         listen_to(host, guest);
       }
       // Out of descriptors, or too many visitors: some will be gone in a moment.
@@ -124,7 +129,7 @@ class reception {
     });
   }
 
-  static void listen_to(const std::shared_ptr<state>& host, const std::shared_ptr<visitor>& guest) {
+  static void close_when_late(const guest_pointer& guest) {
     guest->timer.expires_after(patience);
     guest->timer.async_wait([weak = std::weak_ptr(guest)](boost::system::error_code stopped) {
       if (const auto late = weak.lock(); late && !stopped) {
@@ -132,22 +137,64 @@ class reception {
         late->connection.close(ignored);
       }
     });
-    boost::asio::async_read(
-        guest->connection, boost::asio::buffer(guest->envelope),
-        [host, guest](boost::system::error_code fault, std::size_t) {
-          const auto length = fault ? std::nullopt : open_envelope(guest->envelope, introduction_bytes_max);
-          if (!length) {
-            return;
-          }
-          guest->body.resize(*length);
-          boost::asio::async_read(guest->connection, boost::asio::buffer(guest->body),
-                                  [host, guest](boost::system::error_code late, std::size_t) {
-                                    guest->timer.cancel();
-                                    if (!late && !host->closed) {
-                                      host->on_introduction(std::move(guest->connection), guest->body);
-                                    }
-                                  });
-        });
+  }
+
+  /// Reads the message that comes next. A visitor that nothing waits for any more is gone.
+  static void listen_to(const host_pointer& host, const guest_pointer& guest) {
+    boost::asio::async_read(guest->connection, boost::asio::buffer(guest->head),
+                            [host, guest](boost::system::error_code fault, std::size_t) {
+                              const auto opened =
+                                  fault ? std::nullopt : open_envelope(guest->head, introduction_bytes_max);
+                              if (!opened || host->closed) {
+                                return;
+                              }
+                              if (opened->kind != guest->awaited) {
+                                host->refused.without_secret += opened->kind == message_kind::introduction;
+                                host->refused.with_secret += opened->kind == message_kind::caller_nonce;
+                                return;
+                              }
+                              guest->body.resize(opened->body_bytes);
+                              boost::asio::async_read(guest->connection, boost::asio::buffer(guest->body),
+                                                      [host, guest](boost::system::error_code late, std::size_t) {
+                                                        if (!late && !host->closed) {
+                                                          hear(host, guest);
+                                                        }
+                                                      });
+                            });
+  }
+
+  static void hear(const host_pointer& host, const guest_pointer& guest) {
+    switch (guest->awaited) {
+      case message_kind::caller_nonce:
+        if (guest->body.size() == guest->caller_nonce.size()) {
+          std::copy(guest->body.begin(), guest->body.end(), guest->caller_nonce.begin());
+          guest->host_nonce = fresh_nonce();
+          guest->awaited = message_kind::caller_proof;
+          answer(host, guest, message_kind::host_nonce, guest->host_nonce);
+        }
+        return;
+      case message_kind::caller_proof:
+        if (is_proof(guest->body, prove(host->secret, prover::caller, guest->caller_nonce, guest->host_nonce))) {
+          guest->awaited = message_kind::introduction;
+          answer(host, guest, message_kind::host_proof,
+                 prove(host->secret, prover::host, guest->caller_nonce, guest->host_nonce));
+        } else {
+          ++host->refused.with_other_secret;
+        }
+        return;
+      default: guest->timer.cancel(); host->on_introduction(std::move(guest->connection), guest->body);
+    }
+  }
+
+  static void answer(const host_pointer& host, const guest_pointer& guest, message_kind kind,
+                     std::span<const std::byte> body) {
+    guest->outgoing = in_envelope(kind, body);
+    boost::asio::async_write(guest->connection, boost::asio::buffer(guest->outgoing),
+                             [host, guest](boost::system::error_code fault, std::size_t) {
+                               if (!fault && !host->closed) {
+                                 listen_to(host, guest);
+                               }
+                             });
   }
 
   boost::asio::io_context& context_;

@@ -1,49 +1,41 @@
 /// @file
 /// How the processes of a job find each other: rank 0 receives them at an address that all know, compares what they
-/// came for, and hands out a table of everybody's addresses; then each connects to all ranks below it.
-///
-/// Before somebody has said that he belongs to the job he can hold a few KiB for a few seconds, whatever he sends.
+/// came for, and hands out a table of everybody's addresses.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 
 #include <gradweave/assert.hpp>
 #include <gradweave/error.hpp>
-#include <gradweave/transport/asio.hpp>
+#include <gradweave/transport/call.hpp>
 #include <gradweave/transport/concept.hpp>
+#include <gradweave/transport/introduction.hpp>
+#include <gradweave/transport/meeting_file.hpp>
 #include <gradweave/transport/reception.hpp>
 #include <gradweave/transport/rendezvous_options.hpp>
 #include <gradweave/version.hpp>
-#include <gradweave/wire.hpp>
 
-namespace gradweave {
+namespace gradweave::detail {
 
-namespace detail {
-
-using tcp_endpoint = boost::asio::ip::tcp::endpoint;
-using tcp_socket = boost::asio::ip::tcp::socket;
-
-inline std::string to_text(const tcp_endpoint& endpoint) {
-  return endpoint.address().to_string() + " port " + std::to_string(endpoint.port());
+inline std::string to_text(const rendezvous_options& options) {
+  return options.file.empty() ? options.address + " port " + std::to_string(options.port)
+                              : "the place that file '" + options.file + "' names";
 }
 
 [[noreturn]] inline void fail_rendezvous(const rendezvous_options& options, errc code, int culprit,
@@ -53,137 +45,257 @@ inline std::string to_text(const tcp_endpoint& endpoint) {
                     -1,
                     -1,
                     {},
-                    "rendezvous of job '" + options.job + "' at " + options.address + " port " +
-                        std::to_string(options.port) + ", rank " + std::to_string(options.rank) + ": " + what});
+                    "rendezvous of job '" + options.job + "' at " + to_text(options) + ", rank " +
+                        std::to_string(options.rank) + ": " + what});
 }
 
-/// Runs the context until `done` or the deadline. False where time ran out.
-template <class Done>
-bool run_until(boost::asio::io_context& context, deadline until, Done&& done) {
-  context.restart();
-  while (!done()) {
-    if (context.run_one_until(until) == 0 && std::chrono::steady_clock::now() >= until) {
-      return false;
-    }
-    context.restart();
-  }
-  return true;
-}
-
-/// Connects to `endpoints` until one accepts or the deadline has passed.
-template <class Endpoints>
-std::optional<tcp_socket> connect_until(boost::asio::io_context& context, const Endpoints& endpoints, deadline until,
-                                        std::string& last_fault) {
-  tcp_socket socket(context);
-  bool done = false;
+/// Listens at `port`, of `address` or else of every address of this host, IPv6 too where there is one. 0 is any port.
+inline boost::asio::ip::tcp::acceptor listen_at(boost::asio::io_context& context, std::uint16_t port,
+                                                const std::optional<boost::asio::ip::address>& address = {}) {
+  using boost::asio::ip::tcp;
+  tcp::acceptor acceptor(context);
+  tcp_endpoint place(address.value_or(boost::asio::ip::address_v6::any()), port);
   boost::system::error_code fault;
-  boost::asio::async_connect(socket, endpoints, [&](boost::system::error_code outcome, const auto&) {
-    fault = outcome;
-    done = true;
-  });
-  if (!run_until(context, until, [&] { return done; })) {
-    socket.close();
-    run_until(context, deadline::max(), [&] { return done; });
-    last_fault = "no answer";
-    return std::nullopt;
+  acceptor.open(place.protocol(), fault);
+  if (fault && !address) {  // a host without IPv6
+    place = tcp_endpoint(tcp::v4(), port);
+    acceptor.open(place.protocol());
   }
-  if (fault) {
-    last_fault = fault.message();
-    return std::nullopt;
+  if (place.protocol() == tcp::v6()) {
+    acceptor.set_option(boost::asio::ip::v6_only(address.has_value()));
   }
-  return socket;
+  acceptor.set_option(tcp::acceptor::reuse_address(true));
+  acceptor.bind(place);
+  acceptor.listen(4096);
+  return acceptor;
 }
 
-/// Reads exactly `room.size()` bytes, or says why not.
-inline std::optional<std::string> read_until(boost::asio::io_context& context, tcp_socket& socket,
-                                             std::span<std::byte> room, deadline until) {
-  bool done = false;
-  boost::system::error_code fault;
-  boost::asio::async_read(socket, boost::asio::buffer(room.data(), room.size()),
-                          [&](boost::system::error_code outcome, std::size_t) {
-                            fault = outcome;
-                            done = true;
-                          });
-  if (!run_until(context, until, [&] { return done; })) {
-    socket.close();
-    run_until(context, deadline::max(), [&] { return done; });
-    return "no answer in time";
-  }
-  return fault ? std::optional(fault.message()) : std::nullopt;
-}
-
-/// What a rank says when it comes.
-struct hello {
-  std::string version;
-  std::string job;
-  std::uint32_t size = 0;
-  std::uint32_t rank = 0;
-  std::uint16_t port = 0;  // at which it can be called
-
-  std::vector<std::byte> encode() const {
-    byte_writer out;
-    out.text(version, 64);
-    out.text(job, 256);
-    out.number(size);
-    out.number(rank);
-    out.number(port);
-    return {out.bytes().begin(), out.bytes().end()};
-  }
-
-  static std::optional<hello> decode(std::span<const std::byte> bytes) {
-    byte_reader in(bytes);
-    hello read;
-    read.version = in.text(64);
-    read.job = in.text(256);
-    read.size = in.number<std::uint32_t>();
-    read.rank = in.number<std::uint32_t>();
-    read.port = in.number<std::uint16_t>();
-    return in.complete() ? std::optional(read) : std::nullopt;
-  }
+/// Where a rank lets the others call it.
+struct mesh_place {
+  std::optional<boost::asio::ip::address> address;  ///< where the user chose an interface
+  std::uint16_t port = 0;
 };
 
-/// What rank 0 answers: why the job can't be, or the table.
-struct welcome {
-  std::string fault;
-  std::int32_t culprit = -1;
-  std::uint64_t secret = 0;  // shown when ranks connect to each other
-  std::vector<std::pair<std::string, std::uint16_t>> table;
-
-  static constexpr std::size_t bytes_max = std::size_t{1} << 20;
-
-  std::vector<std::byte> encode() const {
-    byte_writer out;
-    out.text(fault, 2048);
-    out.number(static_cast<std::uint32_t>(culprit));
-    out.number(secret);
-    out.number(static_cast<std::uint32_t>(table.size()));
-    for (const auto& [address, port] : table) {
-      out.text(address, 64);
-      out.number(port);
-    }
-    return {out.bytes().begin(), out.bytes().end()};
+/// Rank 0's part: receives everybody, compares, and answers.
+class rendezvous_host {
+ public:
+  rendezvous_host(boost::asio::io_context& context, const rendezvous_options& options, const mesh_place& own)
+      : context_(context), options_(options), guests_(static_cast<std::size_t>(options.size)) {
+    answer_.table.resize(guests_.size());
+    answer_.table[0] = {own.address ? own.address->to_string() : "", own.port};
+    std::random_device random;
+    answer_.ticket = (static_cast<std::uint64_t>(random()) << 32) | random();
   }
 
-  static std::optional<welcome> decode(std::span<const std::byte> bytes) {
-    byte_reader in(bytes);
-    welcome read;
-    read.fault = in.text(2048);
-    read.culprit = static_cast<std::int32_t>(in.number<std::uint32_t>());
-    read.secret = in.number<std::uint64_t>();
-    for (auto left = in.number<std::uint32_t>(); left != 0 && !in.failed(); --left) {
-      std::string address = in.text(64);
-      read.table.emplace_back(std::move(address), in.number<std::uint16_t>());
+  welcome run(deadline until) {
+    std::optional<boost::asio::ip::tcp::acceptor> acceptor;
+    std::optional<meeting_file> file;
+    try {
+      acceptor.emplace(listen_at(context_, options_.file.empty() ? options_.port : std::uint16_t{0}));
+      if (!options_.file.empty()) {
+        file.emplace(options_.file, this_place(options_.job, options_.interfaces, acceptor->local_endpoint().port()));
+      }
+    } catch (const std::system_error& fault) {
+      fail_rendezvous(options_, errc::internal, 0, std::string("can't receive the others there: ") + fault.what());
     }
-    // A refusal's table is not used, and may be without addresses.
-    const bool is_usable =
-        !read.fault.empty() || std::all_of(read.table.begin(), read.table.end(), [](const auto& place) {
-          boost::system::error_code malformed;
-          boost::asio::ip::make_address(place.first, malformed);
-          return !malformed;
-        });
-    return in.complete() && is_usable ? std::optional(read) : std::nullopt;
+    reception desk(context_, std::move(*acceptor), options_.secret,
+                   [this](tcp_socket guest, std::span<const std::byte> body) { receive(std::move(guest), body); });
+    if (!run_until(context_, until, [this] { return complete() || !answer_.fault.empty(); })) {
+      say_who_is_missing(desk.refused());
+    } else if (answer_.fault.empty()) {
+      fill_table();
+    }
+    for (auto& guest : guests_) {
+      if (guest) {
+        send_message(*guest, message_kind::answer, answer_.encode());
+      }
+    }
+    if (!answer_.fault.empty()) {
+      // Who comes a little late hears it too.
+      run_until(context_, std::chrono::steady_clock::now() + std::chrono::seconds(2), [this] { return complete(); });
+      fail_rendezvous(options_, answer_.code, answer_.culprit, answer_.fault);
+    }
+    return answer_;
   }
+
+ private:
+  bool complete() const {
+    return std::all_of(guests_.begin() + 1, guests_.end(), [](const auto& guest) { return guest.has_value(); });
+  }
+
+  void receive(tcp_socket guest, std::span<const std::byte> body) {
+    const auto came = hello::decode(body);
+    if (!came) {
+      return;
+    }
+    const std::string who = "rank " + std::to_string(came->rank) + " (" + route_of(guest) + ")";
+    if (came->job != options_.job) {
+      welcome refusal;
+      refusal.refuse(errc::manifest_mismatch, static_cast<std::int32_t>(came->rank),
+                     "another job, '" + options_.job + "', meets at this address; " + who + " came for '" + came->job +
+                         "': give each job a port or a job id of its own");
+      send_message(guest, message_kind::answer, refusal.encode());
+      return;
+    }
+    std::string fault;
+    if (came->version != version_string) {
+      fault = who + " has version " + came->version + " of gradweave, rank 0 " + std::string(version_string);
+    } else if (came->size != static_cast<std::uint32_t>(options_.size)) {
+      fault = who + " believes that the job has " + std::to_string(came->size) + " ranks, rank 0 " +
+              std::to_string(options_.size);
+    } else if (came->rank == 0 || came->rank >= came->size) {
+      fault = "a second process came as " + who + " of " + std::to_string(came->size);
+    } else if (guests_[came->rank]) {
+      fault = "two processes came as " + who + " and " + route_of(*guests_[came->rank]);
+    }
+    if (!fault.empty() && answer_.fault.empty()) {
+      answer_.refuse(errc::manifest_mismatch, static_cast<std::int32_t>(came->rank), fault);
+    }
+    if (!answer_.fault.empty()) {
+      send_message(guest, message_kind::answer, answer_.encode());
+      if (fault.empty()) {
+        guests_[came->rank] = std::move(guest);
+      }
+      return;
+    }
+    answer_.table[came->rank] = {came->address, came->port};
+    guests_[came->rank] = std::move(guest);
+  }
+
+  void say_who_is_missing(const refused_callers& refused) {
+    std::string missing;
+    std::int32_t first = -1;
+    for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
+      if (!guests_[rank]) {
+        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        first = first < 0 ? static_cast<std::int32_t>(rank) : first;
+      }
+    }
+    answer_.refuse(errc::timed_out, first,
+                   "these ranks did not come within " + std::to_string(options_.timeout.count()) + " ms: " + missing +
+                       refused.to_string());
+  }
+
+  /// Where each rank can be reached: by the interface that it chose, else by the address that it came from. No address is
+  /// handed out for ranks on this host that did not choose: the others know one, by which they came here.
+  void fill_table() {
+    bool has_outsiders = false;
+    for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
+      boost::system::error_code fault;
+      const auto from = plain(guests_[rank]->remote_endpoint(fault).address());
+      if (fault) {
+        answer_.refuse(errc::peer_lost, static_cast<std::int32_t>(rank),
+                       "rank " + std::to_string(rank) + " came and is gone again");
+        return;
+      }
+      has_outsiders |= !from.is_loopback();
+      std::string& address = answer_.table[rank].first;
+      if (address.empty() && !from.is_loopback()) {
+        address = from.to_string();
+      }
+    }
+    for (std::size_t rank = 0; rank < guests_.size(); ++rank) {
+      const std::string& address = answer_.table[rank].first;
+      if (has_outsiders && !address.empty() && boost::asio::ip::make_address(address).is_loopback()) {
+        answer_.refuse(errc::manifest_mismatch, static_cast<std::int32_t>(rank),
+                       "rank " + std::to_string(rank) + " was told to talk from " + address +
+                           ", which no other host can reach (GRADWEAVE_SOCKET_IFNAME)");
+        return;
+      }
+    }
+  }
+
+  boost::asio::io_context& context_;
+  const rendezvous_options& options_;
+  std::vector<std::optional<tcp_socket>> guests_;
+  welcome answer_;
 };
 
-}  // namespace detail
-}  // namespace gradweave
+/// Where rank 0 may be, at this moment. Why nowhere, in `fault`.
+inline std::vector<tcp_endpoint> find_host(boost::asio::io_context& context, const rendezvous_options& options,
+                                           std::string& fault) {
+  std::vector<tcp_endpoint> found;
+  if (options.file.empty()) {
+    boost::system::error_code unresolved;
+    boost::asio::ip::tcp::resolver resolver(context);
+    for (const auto& each : resolver.resolve(options.address, std::to_string(options.port), unresolved)) {
+      found.push_back(each.endpoint());
+    }
+    fault = unresolved ? "the name '" + options.address + "' is not known: " + unresolved.message() : fault;
+    return found;
+  }
+  const auto place = read_meeting_place(options.file);
+  if (!place) {
+    fault = "rank 0 has not written that file";
+  } else if (place->job != options.job) {
+    fault = "the file belongs to another job, '" + place->job + "'";
+  } else {
+    const bool same_host = place->host == host_identity();
+    std::copy_if(place->endpoints.begin(), place->endpoints.end(), std::back_inserter(found),
+                 [&](const tcp_endpoint& each) { return same_host || !each.address().is_loopback(); });
+    fault = found.empty() ? "rank 0 has no address that another host could reach" : fault;
+  }
+  return found;
+}
+
+/// What a visitor brings home.
+struct visit {
+  welcome answer;
+  boost::asio::ip::address host_address;  ///< at which it reached rank 0
+};
+
+/// The other ranks' part.
+inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous_options& options,
+                              const mesh_place& own, deadline until) {
+  std::string last_fault = "not tried";
+  std::string answered_fault;  // somebody was there: that says more than that nobody is there any more
+  const auto ask = [&](const tcp_endpoint& place) -> std::optional<visit> {
+    // One of several addresses that does not answer must not take all the time.
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const bool fits = own.address && own.address->is_v4() == place.address().is_v4();
+    auto socket =
+        connect_until(context, place, fits ? own.address : std::nullopt, std::min(until, patience), last_fault);
+    if (!socket) {
+      return std::nullopt;
+    }
+    const std::string route = route_of(*socket) + ": ";
+    if (const auto fault = prove_secret(context, *socket, options.secret, std::min(until, patience))) {
+      answered_fault = route + *fault;
+      return std::nullopt;
+    }
+    send_message(*socket, message_kind::introduction,
+                 hello{std::string(version_string), options.job, static_cast<std::uint32_t>(options.size),
+                       static_cast<std::uint32_t>(options.rank), own.address ? own.address->to_string() : "", own.port}
+                     .encode());
+    const auto said =
+        receive_message(context, *socket, message_kind::answer, welcome::bytes_max, until + std::chrono::seconds(3));
+    const auto answer = said.fault ? std::nullopt : welcome::decode(said.body);
+    if (!answer) {
+      answered_fault = route + said.fault.value_or("what was answered is no welcome");
+      if (options.secret.empty()) {
+        answered_fault += "; the job may have a secret (GRADWEAVE_SECRET), and this rank was given none";
+      }
+      return std::nullopt;
+    }
+    if (!answer->fault.empty()) {
+      fail_rendezvous(options, answer->code, answer->culprit, answer->fault);
+    }
+    if (answer->table.size() != static_cast<std::size_t>(options.size)) {
+      fail_rendezvous(options, errc::internal, 0, "rank 0's table has the wrong length");
+    }
+    return visit{*answer, place.address()};
+  };
+  while (std::chrono::steady_clock::now() < until) {
+    for (const tcp_endpoint& place : find_host(context, options, last_fault)) {
+      if (auto done = ask(place)) {
+        return *done;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  fail_rendezvous(options, errc::timed_out, 0,
+                  "rank 0 was not reached within " + std::to_string(options.timeout.count()) +
+                      " ms; last: " + (answered_fault.empty() ? last_fault : answered_fault));
+}
+
+}  // namespace gradweave::detail
