@@ -74,9 +74,13 @@ def link_and_run(compiler, flags, sources, work):
 
 
 def see_system_headers(work, *folders):
-    """A cross compiler does not look into /usr/include, and must not see all of it."""
+    """A cross compiler does not look into /usr/include, and must not see all of it. What a package keeps for each
+    architecture apart (OpenSSL's sizes of numbers) is the same for those that are checked."""
     for folder in folders:
-        (work / folder).symlink_to(f"/usr/include/{folder}")
+        (work / folder).mkdir()
+        for place in (pathlib.Path("/usr/include"), *pathlib.Path("/usr/include").glob("x86_64-*")):
+            for entry in (place / folder).glob("*"):
+                (work / folder / entry.name).symlink_to(entry)
     return ["-isystem", str(work)]
 
 
@@ -86,7 +90,7 @@ def check_program(compiler, flags, work):
     write_includes(work / "reverse_includes.hpp", reversed(headers))
     consumer = ROOT / "tests" / "consumer"
     print(f"{len(headers)} headers in two orders")
-    flags = ["-O1", *see_system_headers(work, "boost"), *flags]
+    flags = ["-O1", *see_system_headers(work, "boost", "openssl"), *flags]
     return link_and_run(compiler, flags, [consumer / "forward.cpp", consumer / "reverse.cpp"], work)
 
 
