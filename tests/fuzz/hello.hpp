@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include <gradweave/transport/rendezvous.hpp>
+#include <gradweave/transport/envelope.hpp>
+#include <gradweave/transport/introduction.hpp>
 
 #include "tests/fuzz/check.hpp"
 

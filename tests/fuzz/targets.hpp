@@ -8,6 +8,8 @@
 #include "tests/fuzz/failure_message.hpp"
 #include "tests/fuzz/frames.hpp"
 #include "tests/fuzz/hello.hpp"
+#include "tests/fuzz/meeting_place.hpp"
+#include "tests/fuzz/mesh_call.hpp"
 #include "tests/fuzz/opening.hpp"
 #include "tests/fuzz/plan.hpp"
 #include "tests/fuzz/step_record.hpp"
@@ -21,15 +23,10 @@ struct target {
 };
 
 inline constexpr target targets[] = {
-    {"agreement", agreement},
-    {"envelope", envelope},
-    {"failure_message", failure_message},
-    {"frames", frames},
-    {"hello", hello},
-    {"opening", opening},
-    {"plan", plan},
-    {"step_record", step_record},
-    {"welcome", welcome},
+    {"agreement", agreement},     {"envelope", envelope}, {"failure_message", failure_message},
+    {"frames", frames},           {"hello", hello},       {"meeting_place", meeting_place},
+    {"mesh_call", mesh_call},     {"opening", opening},   {"plan", plan},
+    {"step_record", step_record}, {"welcome", welcome},
 };
 
 }  // namespace gradweave::fuzz

@@ -6,7 +6,7 @@
 
 #include <boost/asio/ip/address.hpp>
 
-#include <gradweave/transport/rendezvous.hpp>
+#include <gradweave/transport/introduction.hpp>
 
 #include "tests/fuzz/check.hpp"
 
@@ -17,7 +17,7 @@ inline void welcome(bytes_view input) {
     check(answer->table.capacity() * sizeof(answer->table[0]) <= 16 * input.size(),
           "a table is no longer than what came");
     for (const auto& place : answer->table) {
-      if (answer->fault.empty()) {
+      if (!place.first.empty()) {
         (void)boost::asio::ip::make_address(place.first);  // throws for what is no address
       }
     }
