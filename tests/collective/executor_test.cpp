@@ -151,6 +151,31 @@ TEST_CASE("executor: a peer that entered and is gone before it has taken everyth
   }
 }
 
+TEST_CASE("executor: a timeout names the rank that has entered and takes no more") {
+  auto ends = in_process_transport::connect(2);
+  std::vector<float> values(1'000'000);  // more than the transport holds
+  const extent whole{reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float), 0};
+  const collective_request request{
+      .operation = collective::broadcast, .kind = element_kind::float32, .data = {&whole, 1}};
+  schedule sending;
+  sending.send(1, {operand_buffer::data, 0, values.size()});
+  schedule receiving;
+  receiving.receive(0, {operand_buffer::data, 0, values.size()});
+  executor receiver(std::move(ends[1]), 20s);
+  receiver.start(request, receiving);
+  CHECK_FALSE(receiver.poll());
+  executor sender(std::move(ends[0]), 20ms);
+  sender.start(request, sending);
+  try {
+    finish(sender);
+    FAIL("there was room for everything");
+  } catch (const sync_error& error) {
+    CHECK(error.code() == errc::timed_out);
+    CHECK(error.rank() == 1);
+    CHECK(error.cause().detail.find("rank 1 stopped receiving in broadcast") == 0);
+  }
+}
+
 TEST_CASE("executor: a second start before the first is complete is a contract violation") {
   auto ends = in_process_transport::connect(2);
   executor run(std::move(ends[0]), 1s);

@@ -41,10 +41,10 @@ inline control_stream read_whole(bytes_view stream) {
     const auto body = stream.subspan(frame_header_bytes, whole - frame_header_bytes);
     if (is_message) {
       std::ranges::copy(body, said.messages.emplace_back().begin());
-    } else if (said.failures.empty() && decode_failure(body)) {
+    } else if (said.failures.size() < frame_decoder::failures_max && decode_failure(body)) {
       said.failures.emplace_back(body.begin(), body.end());
     } else {
-      said.refused = true;  // no failure, or a second one
+      said.refused = true;  // no failure, or one too many
     }
     stream = stream.subspan(whole);
   }
@@ -61,7 +61,7 @@ control_stream read_in_cuts(bytes_view stream, bool is_eager, Cut&& next_cut) {
     for (control_message message; decoder.take(message);) {
       said.messages.push_back(message);
     }
-    if (const auto cause = decoder.take_failure()) {
+    while (const auto cause = decoder.take_failure()) {
       said.failures.push_back(encode_failure(*cause));
     }
     check(!decoder.has_message() && !decoder.take_failure(), "what was taken is gone");

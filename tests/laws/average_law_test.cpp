@@ -21,39 +21,6 @@ namespace {
 
 constexpr std::uint64_t steps = 4;
 
-/// Half the distance between neighbouring values at 1.
-double unit_roundoff(element_kind kind) {
-  switch (kind) {
-    case element_kind::float64: return std::ldexp(1, -53);
-    case element_kind::float32: return std::ldexp(1, -24);
-    case element_kind::float16: return std::ldexp(1, -11);
-    default: return std::ldexp(1, -8);
-  }
-}
-
-/// How far the average may be from the exact one, where `magnitude` is the average of absolute values.
-double bound(const policy_choice& choice, element_kind kind, int size, double magnitude) {
-  const double n = size;
-  const double own = unit_roundoff(kind);
-  const double float32 = unit_roundoff(element_kind::float32);
-  const double smallest = std::ldexp(1, -24);  // of float16; where it is the step, an absolute error
-  double relative = n * own;                   // each partial sum, and the division
-  const bool half = kind == element_kind::float16 || kind == element_kind::bfloat16;
-  if (choice.compresses != compression_name::per_hop && half) {
-    relative = n * float32 + own;  // sums in float32, one rounding
-  }
-  if (kind != element_kind::float64) {
-    if (choice.compresses == compression_name::fp16) {
-      relative = n * float32 + 2 * unit_roundoff(element_kind::float16) + own;
-    } else if (choice.compresses == compression_name::bf16) {
-      relative = n * float32 + 2 * unit_roundoff(element_kind::bfloat16) + own;
-    }
-  }
-  const bool sixteen =
-      kind == element_kind::float16 || (choice.compresses == compression_name::fp16 && kind != element_kind::float64);
-  return 1.01 * relative * magnitude + (sixteen ? (n + 1) * smallest : std::ldexp(1, -140));
-}
-
 /// All ranks' gradients after each step: [step][rank].
 using outcome = std::vector<std::vector<std::vector<std::byte>>>;
 
@@ -87,7 +54,7 @@ outcome run_trial(network over, std::uint64_t seed, int size, const policy_choic
             magnitude += std::abs(value);
           }
           const double error = std::abs(tensor.get(i) - sum / size);
-          const double allowed = size == 1 ? 0 : bound(choice, tensor.kind, size, magnitude / size);
+          const double allowed = size == 1 ? 0 : average_bound(choice, tensor.kind, size, magnitude / size);
           if (!(error <= allowed)) {
             FAIL_CHECK(name_of(over) << ", seed " << seed << ", " << size << " ranks, " << choice.name << ", step " << s
                                      << ", slot " << which << " (" << element_name(tensor.kind) << "), element " << i

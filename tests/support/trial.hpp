@@ -91,6 +91,39 @@ inline double stored(element_kind kind, double value) {
   return load_element(kind, room);
 }
 
+/// Half the distance between neighbouring values at 1.
+inline double unit_roundoff(element_kind kind) {
+  switch (kind) {
+    case element_kind::float64: return std::ldexp(1, -53);
+    case element_kind::float32: return std::ldexp(1, -24);
+    case element_kind::float16: return std::ldexp(1, -11);
+    default: return std::ldexp(1, -8);
+  }
+}
+
+/// How far an average may be from the exact one, where `magnitude` is the average of absolute values.
+inline double average_bound(const policy_choice& choice, element_kind kind, int size, double magnitude) {
+  const double n = size;
+  const double own = unit_roundoff(kind);
+  const double float32 = unit_roundoff(element_kind::float32);
+  const double smallest = std::ldexp(1, -24);  // of float16; where it is the step, an absolute error
+  double relative = n * own;                   // each partial sum, and the division
+  const bool half = kind == element_kind::float16 || kind == element_kind::bfloat16;
+  if (choice.compresses != compression_name::per_hop && half) {
+    relative = n * float32 + own;  // sums in float32, one rounding
+  }
+  if (kind != element_kind::float64) {
+    if (choice.compresses == compression_name::fp16) {
+      relative = n * float32 + 2 * unit_roundoff(element_kind::float16) + own;
+    } else if (choice.compresses == compression_name::bf16) {
+      relative = n * float32 + 2 * unit_roundoff(element_kind::bfloat16) + own;
+    }
+  }
+  const bool sixteen =
+      kind == element_kind::float16 || (choice.compresses == compression_name::fp16 && kind != element_kind::float64);
+  return 1.01 * relative * magnitude + (sixteen ? (n + 1) * smallest : std::ldexp(1, -140));
+}
+
 /// A tensor whose kind is known at run time and that can be pointed elsewhere.
 struct any_tensor {
   element_kind kind = element_kind::float32;

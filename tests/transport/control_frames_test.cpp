@@ -92,17 +92,21 @@ TEST_CASE("frame_decoder: unknown types, wrong lengths and what claims to be hug
   }
 }
 
-TEST_CASE("frame_decoder: the first failure stands, and a second one is refused, taken or not") {
+TEST_CASE("frame_decoder: two failures are given in order, and a third one is refused, taken or not") {
   const auto first = frame(frame_type::failure, encode_failure({errc::aborted, 4, -1, -1, {}, "first"}));
   const auto second = frame(frame_type::failure, encode_failure({errc::aborted, 5, -1, -1, {}, "second"}));
   for (const bool is_taken : {false, true}) {
     frame_decoder decoder;
     REQUIRE(feed(decoder, first, 4096));
     auto told = is_taken ? decoder.take_failure() : std::nullopt;
-    CHECK_FALSE(feed(decoder, second, 4096));
+    REQUIRE(feed(decoder, second, 4096));
+    CHECK_FALSE(feed(decoder, first, 4096));
     told = is_taken ? told : decoder.take_failure();
     REQUIRE(told);
     CHECK(told->detail == "first");
+    told = decoder.take_failure();
+    REQUIRE(told);
+    CHECK(told->detail == "second");
     CHECK_FALSE(decoder.take_failure());
   }
 }

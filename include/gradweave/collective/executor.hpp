@@ -327,20 +327,34 @@ class executor {
   }
   std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
 
+  /// What a channel waits for. The lower, the surer it is that the peer is to blame.
+  enum lateness : std::uint8_t { not_entered, not_sending, not_receiving, nobody };
+
+  lateness lateness_of(std::size_t id) const {
+    if (id < ranks_) {
+      return handshake_.is_open(id) ? not_receiving : not_entered;
+    }
+    return id == local_channel() ? nobody : not_sending;
+  }
+
   failure timeout_failure() const {
+    lateness worst = nobody;
+    for (const std::size_t id : active_) {
+      worst = std::min(worst, lateness_of(id));
+    }
     failure cause{errc::timed_out, -1, -1, -1, {}, ""};
-    const bool not_entered = waits_for_opening();
     std::string who;
     for (const std::size_t id : active_) {
-      const std::size_t p = id < ranks_ ? id : id - ranks_;
-      if (id != local_channel() && (id < ranks_ ? !handshake_.is_open(id) : !not_entered)) {
+      if (worst != nobody && lateness_of(id) == worst) {
+        const std::size_t p = id < ranks_ ? id : id - ranks_;
         cause.rank = cause.rank == -1 ? static_cast<int>(p) : cause.rank;
         who += (who.empty() ? "rank " : ", rank ") + std::to_string(p);
       }
     }
-    cause.detail = who + (not_entered ? " did not enter " : " stopped sending in ") + to_string(handshake_.own(0)) +
-                   " within " + std::to_string(timeout_.count()) + " ms, as rank " + std::to_string(transport_.rank()) +
-                   " saw it";
+    constexpr std::array<const char*, 4> words = {" did not enter ", " stopped sending in ", " stopped receiving in ",
+                                                  "some rank takes no messages in "};
+    cause.detail = who + words[worst] + to_string(handshake_.own(0)) + " within " + std::to_string(timeout_.count()) +
+                   " ms, as rank " + std::to_string(transport_.rank()) + " saw it";
     return cause;
   }
 

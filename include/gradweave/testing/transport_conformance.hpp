@@ -37,13 +37,27 @@ inline std::byte pattern_byte(int from, int to, std::size_t position) {
       256);
 }
 
-/// The ends of one network under examination, a thread each where they have to run at once.
-template <byte_transport Transport>
+/// Runs `body(0)` to `body(count - 1)` at once, each on a thread.
+struct on_threads {
+  template <class Body>
+  void operator()(int count, Body&& body) const {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&body, i] { body(i); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+};
+
+/// The ends of one network under examination.
+template <byte_transport Transport, class RunAtOnce>
 class transport_examination {
  public:
-  transport_examination(std::vector<Transport> ends, const transport_conformance_options& options,
-                        conformance_recorder& recorder)
-      : ends_(std::move(ends)), options_(options), recorder_(recorder) {}
+  transport_examination(std::vector<Transport> ends, RunAtOnce& run_at_once,
+                        const transport_conformance_options& options, conformance_recorder& recorder)
+      : ends_(std::move(ends)), run_at_once_(run_at_once), options_(options), recorder_(recorder) {}
 
   void identities() {
     for (std::size_t r = 0; r < ends_.size(); ++r) {
@@ -55,13 +69,8 @@ class transport_examination {
 
   /// All pairs at once, both ways, in pieces of random length.
   void streams() {
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < ends_.size(); ++r) {
-      threads.emplace_back([this, r] { recorder_.part("streams", [&] { exchange(ends_[r]); }); });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
+    run_at_once_(static_cast<int>(ends_.size()),
+                 [&](int r) { recorder_.part("streams", [&] { exchange(ends_[static_cast<std::size_t>(r)]); }); });
   }
 
   void controls() {
@@ -125,15 +134,10 @@ class transport_examination {
       recorder_.check(end.aborted() == nullptr, "aborted() must be null as long as nobody aborted");
     }
     std::vector<failure> returned(ends_.size());
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < ends_.size(); ++r) {
-      threads.emplace_back([this, r, &returned] {
-        returned[r] = ends_[r].abort({errc::aborted, static_cast<int>(r), 7, 3, {"slot"}, "told by one rank"});
-      });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
+    run_at_once_(static_cast<int>(ends_.size()), [&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      returned[r] = ends_[r].abort({errc::aborted, rank, 7, 3, {"slot"}, "told by one rank"});
+    });
     const failure again = ends_.front().abort({errc::internal, 99, -1, -1, {}, "too late"});
     recorder_.check(again.rank == returned.front().rank,
                     "abort() must return the cause that came first, at every call");
@@ -174,12 +178,17 @@ class transport_examination {
     std::byte in{};
     receive_byte(to, from.rank(), in);
     const std::uint64_t seen = to.events();
-    std::thread later([&] {
-      std::this_thread::sleep_for(20ms);
-      from.abort({errc::aborted, from.rank(), -1, -1, {}, "from another thread"});
+    const int last = static_cast<int>(ends_.size()) - 1;
+    run_at_once_(last + 1, [&](int which) {
+      if (which == 0) {
+        for (const deadline later = from.now() + 20ms; from.now() < later;) {
+          from.wait(from.events(), later);
+        }
+        from.abort({errc::aborted, from.rank(), -1, -1, {}, "from another thread"});
+      } else if (which == last) {
+        wakes(to, seen, "an abort");
+      }
     });
-    wakes(to, seen, "an abort");
-    later.join();
     recorder_.check(to.aborted() != nullptr || await(
                                                    to, [&] { return to.aborted() != nullptr; }, "word of an abort"),
                     "an abort must be seen");
@@ -306,6 +315,7 @@ class transport_examination {
   }
 
   std::vector<Transport> ends_;
+  RunAtOnce& run_at_once_;
   const transport_conformance_options& options_;
   conformance_recorder& recorder_;
 };
@@ -315,16 +325,19 @@ class transport_examination {
 /// Checks the networks that `connect(size)` returns as a vector of their ends, rank 0's first: bytes in order both ways
 /// in messages larger than any buffer, control messages, a close that is seen after the last byte and no earlier, the
 /// first cause of an abort, and that `wait` returns on an event and at its deadline.
-template <std::invocable<int> Connect>
+/// `run_at_once(count, body)` runs `body(0)` to `body(count - 1)` side by side: on threads, if nothing else is said.
+template <std::invocable<int> Connect, class RunAtOnce = detail::on_threads>
   requires byte_transport<typename std::invoke_result_t<Connect&, int>::value_type>
-conformance_report check_transport(Connect&& connect, const transport_conformance_options& options = {}) {
-  using examination = detail::transport_examination<typename std::invoke_result_t<Connect&, int>::value_type>;
+conformance_report check_transport(Connect&& connect, const transport_conformance_options& options = {},
+                                   RunAtOnce run_at_once = {}) {
+  using examination =
+      detail::transport_examination<typename std::invoke_result_t<Connect&, int>::value_type, RunAtOnce>;
   conformance_recorder recorder;
   for (const int size : options.sizes) {
     const std::string here = std::to_string(size) + " ranks: ";
     const auto each = [&](const char* what, void (examination::*part)()) {
       recorder.part(here + what, [&] {
-        examination fresh(connect(size), options, recorder);
+        examination fresh(connect(size), run_at_once, options, recorder);
         (fresh.*part)();
       });
     };

@@ -28,32 +28,41 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 
+#include <gradweave/description.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/transport/concept.hpp>
+#include <gradweave/transport/control_channel.hpp>
 #include <gradweave/transport/control_frames.hpp>
 #include <gradweave/transport/failure_message.hpp>
+#include <gradweave/transport/settlement.hpp>
+#include <gradweave/transport/stream.hpp>
 
 namespace gradweave {
 
-/// The two connections to one peer, both non-blocking.
+/// The two connections to one peer.
+template <byte_stream Stream>
 struct asio_link {
-  boost::asio::ip::tcp::socket payload;
-  boost::asio::ip::tcp::socket control;
+  Stream payload;
+  Stream control;
+  std::string route;  ///< from where to where they lead, for people
 };
 
 namespace detail {
 
 /// What may be shared with a thread that aborts. Payload belongs to the lane alone; control to whoever holds the mutex.
+template <byte_stream Stream>
 class asio_mesh {
  public:
+  using link_type = asio_link<Stream>;
+
   /// `links[r]` leads to rank r; the own one is empty.
-  asio_mesh(std::unique_ptr<boost::asio::io_context> context, int rank, std::vector<std::optional<asio_link>> links)
+  asio_mesh(std::unique_ptr<boost::asio::io_context> context, int rank, std::vector<std::optional<link_type>> links)
       : context_(std::move(context)),
         rank_(rank),
         doorbell_(check(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
-        readiness_(check(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
+        readiness_(check(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+        settling_(rank, static_cast<int>(links.size())) {
     for (auto& link : links) {
       peers_.emplace_back(std::move(link));
     }
@@ -72,9 +81,8 @@ class asio_mesh {
   ~asio_mesh() {
     for (peer& each : peers_) {
       if (each.link) {
-        boost::system::error_code ignored;
-        each.link->control.shutdown(boost::asio::socket_base::shutdown_send, ignored);
-        each.link->payload.shutdown(boost::asio::socket_base::shutdown_send, ignored);
+        each.link->control.shut_down();
+        each.link->payload.shut_down();
       }
     }
     ::close(readiness_);
@@ -85,9 +93,7 @@ class asio_mesh {
   int size() const { return static_cast<int>(peers_.size()); }
 
   std::size_t try_send(int to, std::span<const std::byte> bytes) {
-    peer& each = at(to);
-    boost::system::error_code fault;
-    const std::size_t taken = each.link->payload.write_some(boost::asio::buffer(bytes.data(), bytes.size()), fault);
+    const std::size_t taken = at(to).link->payload.write(bytes).bytes;
     // A peer that takes no more may have left something to be read: that it is gone is found out by reading.
     sent_ += taken;
     return taken;
@@ -98,55 +104,49 @@ class asio_mesh {
     if (each.payload_closed) {
       return 0;
     }
-    boost::system::error_code fault;
-    const std::size_t arrived = each.link->payload.read_some(boost::asio::buffer(room.data(), room.size()), fault);
-    each.payload_closed = fault && fault != boost::asio::error::would_block;
-    return arrived;
+    const io_result done = each.link->payload.read(room);
+    each.payload_closed = done.closed;
+    return done.bytes;
   }
 
   bool try_send_control(int to, const control_message& message) {
     const std::lock_guard lock(control_);
-    return send_frame(at(to), frame_type::message, message);
+    return at(to).channel.send(frame_type::message, message, at(to).link->control);
   }
 
   bool try_receive_control(int from, control_message& message) {
     const std::lock_guard lock(control_);
-    peer& each = at(from);
-    const bool taken = each.arrived.take(message);
-    if (each.stalled) {
-      pump(each);
-    }
-    return taken || each.arrived.take(message);
+    return at(from).channel.take(message, at(from).link->control);
   }
 
   bool peer_closed(int who) {
     peer& each = at(who);
     {
       const std::lock_guard lock(control_);
-      pump(each);
-      if (!each.control_closed || each.arrived.has_message()) {
+      pump(who);
+      if (!each.channel.closed() || each.channel.has_message()) {
         return false;
       }
     }
-    if (!each.payload_closed) {
-      std::byte next;
-      boost::system::error_code fault;
-      each.link->payload.receive(boost::asio::buffer(&next, 1), boost::asio::socket_base::message_peek, fault);
-      each.payload_closed = fault && fault != boost::asio::error::would_block;
-    }
+    each.payload_closed = each.payload_closed || each.link->payload.at_end();
     return each.payload_closed;
   }
 
-  /// Tells all peers, and waits a moment for what they have to tell: the cause that comes first is every rank's story.
+  /// Tells all peers, and waits a moment for what they have to tell, until the story is settled.
   failure abort(failure cause) {
     const std::lock_guard lock(control_);
-    if (!settled_) {
-      if (!first_) {
-        note(std::move(cause));
+    pump_all();  // a cause that has arrived came first
+    settling_.begin(std::move(cause), std::chrono::steady_clock::now());
+    for (settle(); !settling_.complete(); pump_all()) {
+      std::vector<pollfd> awaited;
+      for (int p = 0; p < size(); ++p) {
+        if (settling_.awaits(p)) {
+          awaited.push_back({at(p).link->control.native_handle(), POLLIN, 0});
+        }
       }
-      settle();
+      (void)::poll(awaited.data(), awaited.size(), milliseconds_until(*settling_.due()));
     }
-    return *settled_;
+    return settling_.chosen();
   }
 
   const failure* aborted() const { return aborted_.load(std::memory_order_acquire); }
@@ -159,30 +159,31 @@ class asio_mesh {
     if (rung_.load(std::memory_order_acquire) != seen) {
       return;
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    {
+      const std::lock_guard lock(control_);
+      until = std::min(until, settling_.due().value_or(until));
+    }
     std::array<epoll_event, 64> ready;
-    const int count = ::epoll_wait(readiness_, ready.data(), static_cast<int>(ready.size()),
-                                   static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000)));
+    const int count = ::epoll_wait(readiness_, ready.data(), static_cast<int>(ready.size()), milliseconds_until(until));
+    const std::lock_guard lock(control_);
     for (int i = 0; i < count; ++i) {
       if (ready[static_cast<std::size_t>(i)].data.u64 != no_peer) {
-        const std::lock_guard lock(control_);
-        pump(peers_[ready[static_cast<std::size_t>(i)].data.u64]);
+        pump(static_cast<int>(ready[static_cast<std::size_t>(i)].data.u64));
       }
     }
+    settle();
   }
 
   std::uint64_t payload_bytes_sent() const { return sent_; }
 
+  const std::string& route(int to) const { return peers_[static_cast<std::size_t>(to)].link->route; }
+
  private:
   struct peer {
-    explicit peer(std::optional<asio_link> to) : link(std::move(to)) {}
-    std::optional<asio_link> link;
+    explicit peer(std::optional<link_type> to) : link(std::move(to)) {}
+    std::optional<link_type> link;
     bool payload_closed = false;
-    bool control_closed = false;
-    frame_decoder arrived;
-    bool stalled = false;           // more may have come than `arrived` has room for
-    std::vector<std::byte> unsent;  // control bytes that did not all go out
-    std::optional<failure> told;    // how the peer tells the job's end
+    control_channel channel;
   };
 
   peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -203,107 +204,57 @@ class asio_mesh {
     check(::epoll_ctl(readiness_, EPOLL_CTL_ADD, descriptor, &wanted), "epoll_ctl");
   }
 
+  static int milliseconds_until(deadline until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+  }
+
   // ---- the control connections; the caller holds the mutex ----------------------------------------------------------
 
-  /// False where what was sent before has not gone out: then nothing of this frame has.
-  bool send_frame(peer& to, frame_type type, std::span<const std::byte> body) {
-    flush(to);
-    if (!to.unsent.empty() && type == frame_type::message) {
-      return false;
-    }
-    const auto header = frame_header(type, body.size());
-    to.unsent.insert(to.unsent.end(), header.begin(), header.end());
-    to.unsent.insert(to.unsent.end(), body.begin(), body.end());
-    flush(to);
-    return true;
-  }
-
-  void flush(peer& to) {
-    while (!to.unsent.empty() && !to.control_closed) {
-      boost::system::error_code fault;
-      const std::size_t taken = to.link->control.write_some(boost::asio::buffer(to.unsent), fault);
-      to.unsent.erase(to.unsent.begin(), to.unsent.begin() + static_cast<std::ptrdiff_t>(taken));
-      if (fault == boost::asio::error::would_block) {
-        return;
-      }
-      if (fault) {
-        break;  // what it sent before it went may still be there to be read
-      }
-    }
-  }
-
   /// Takes in what has come on a control connection.
-  void pump(peer& from) {
+  void pump(int whose) {
+    peer& from = at(whose);
     if (!from.link) {
       return;
     }
-    flush(from);
-    from.stalled = false;
-    while (!from.control_closed) {
-      if (from.arrived.room().empty()) {
-        from.stalled = true;
-        break;
-      }
-      boost::system::error_code fault;
-      const auto room = from.arrived.room();
-      const std::size_t arrived = from.link->control.read_some(boost::asio::buffer(room.data(), room.size()), fault);
-      if (fault == boost::asio::error::would_block) {
-        break;
-      }
-      from.control_closed = fault || !from.arrived.commit(arrived);
+    from.channel.flush(from.link->control);
+    from.channel.receive(from.link->control);
+    while (auto cause = from.channel.take_failure()) {
+      settling_.hear(whose, std::move(*cause), std::chrono::steady_clock::now());
     }
-    if (auto cause = from.arrived.take_failure()) {
-      from.told = std::move(cause);
-      if (!first_) {
-        note(*from.told);
-      }
+    if (from.channel.closed()) {
+      settling_.lose(whose);
     }
+    settle();
   }
 
-  /// The job has failed, as far as this rank knows for the first reason that it heard of.
-  void note(failure cause) {
-    first_ = std::move(cause);
-    aborted_.store(&*first_, std::memory_order_release);
-    rung_.fetch_add(1, std::memory_order_release);
-    const std::uint64_t one = 1;
-    (void)!::write(doorbell_, &one, sizeof one);
+  void pump_all() {
+    for (int p = 0; p < size(); ++p) {
+      pump(p);
+    }
+    settle();
   }
 
-  /// Every rank sends all others the first cause that it knew, and waits for theirs. So all who are alive choose among
-  /// the same causes.
+  /// Says what there is to say about a failure, and lets whoever waits know.
   void settle() {
-    const std::vector<std::byte> message = encode_failure(*first_);
-    for (peer& each : peers_) {
-      if (each.link) {
-        send_frame(each, frame_type::failure, message);
-      }
+    if (!settling_.begun()) {
+      return;
     }
-    const deadline until = std::chrono::steady_clock::now() + settle_time;
-    for (;;) {
-      std::vector<pollfd> silent;
+    while (const auto message = settling_.next_message(std::chrono::steady_clock::now())) {
+      const std::vector<std::byte> bytes = encode_failure(*message);
       for (peer& each : peers_) {
-        pump(each);
-        if (each.link && !each.told && !each.control_closed) {
-          silent.push_back({each.link->control.native_handle(), POLLIN, 0});
+        if (each.link) {
+          each.channel.send(frame_type::failure, bytes, each.link->control);
         }
       }
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-      if (silent.empty() || left <= 0) {
-        break;
-      }
-      (void)::poll(silent.data(), silent.size(), static_cast<int>(left));
     }
-    settled_ = *first_;
-    for (const peer& each : peers_) {
-      if (each.told && comes_before(*each.told, *settled_)) {
-        settled_ = each.told;
-      }
+    const failure* told = settling_.complete() ? &settling_.chosen() : &settling_.first();
+    if (aborted_.exchange(told, std::memory_order_acq_rel) != told) {
+      rung_.fetch_add(1, std::memory_order_release);
+      const std::uint64_t one = 1;
+      (void)!::write(doorbell_, &one, sizeof one);
     }
-    aborted_.store(&*settled_, std::memory_order_release);
   }
-
-  /// How long a rank that ends the job waits for ranks that do not answer: they are busy, or stopped.
-  static constexpr std::chrono::milliseconds settle_time{700};
 
   std::unique_ptr<boost::asio::io_context> context_;
   int rank_;
@@ -314,19 +265,21 @@ class asio_mesh {
   std::atomic<std::uint64_t> rung_{0};
 
   std::mutex control_;
-  std::optional<failure> first_;
-  std::optional<failure> settled_;
+  settlement settling_;
   std::atomic<const failure*> aborted_{nullptr};
 };
 
 }  // namespace detail
 
 /// One rank's end of a job over TCP. `connect_mesh` makes it. Destroying it closes it: peers still receive what was sent.
-class asio_transport {
+template <byte_stream Stream>
+class basic_asio_transport {
  public:
-  asio_transport(std::unique_ptr<boost::asio::io_context> context, int rank,
-                 std::vector<std::optional<asio_link>> links)
-      : mesh_(std::make_unique<detail::asio_mesh>(std::move(context), rank, std::move(links))) {}
+  /// `protection` says in words what keeps strangers out, for the report.
+  basic_asio_transport(std::unique_ptr<boost::asio::io_context> context, int rank,
+                       std::vector<std::optional<asio_link<Stream>>> links, const char* protection)
+      : mesh_(std::make_unique<detail::asio_mesh<Stream>>(std::move(context), rank, std::move(links))),
+        protection_(protection) {}
 
   int rank() const { return mesh_->rank(); }
   int size() const { return mesh_->size(); }
@@ -342,9 +295,16 @@ class asio_transport {
   deadline now() const { return std::chrono::steady_clock::now(); }
   std::uint64_t payload_bytes_sent() const { return mesh_->payload_bytes_sent(); }
 
+  /// Both addresses of the connection to a peer.
+  std::string route(int peer) const { return mesh_->route(peer); }
+  void describe(description& sink) const { sink.add("strangers", protection_); }
+
  private:
-  std::unique_ptr<detail::asio_mesh> mesh_;
+  std::unique_ptr<detail::asio_mesh<Stream>> mesh_;
+  const char* protection_;
 };
+
+using asio_transport = basic_asio_transport<tcp_stream>;
 
 static_assert(byte_transport<asio_transport>);
 

@@ -60,8 +60,13 @@ class frame_decoder {
     return true;
   }
 
-  /// The failure that the peer told, once.
-  std::optional<failure> take_failure() { return std::exchange(told_, std::nullopt); }
+  /// The next failure that the peer told.
+  std::optional<failure> take_failure() {
+    return failures_taken_ == failures_ ? std::nullopt : std::exchange(told_[failures_taken_++], std::nullopt);
+  }
+
+  /// How many failures one peer tells at most: a settlement has two rounds.
+  static constexpr std::size_t failures_max = 2;
 
  private:
   static constexpr std::size_t mailbox_capacity = 4;
@@ -86,12 +91,10 @@ class frame_decoder {
         }
         std::copy(body.begin(), body.end(), mailbox_[arrived_++ % mailbox_capacity].begin());
       } else {
-        // A second one would replace the first, or not, depending on when bytes arrive and are looked at.
-        auto cause = has_told_ ? std::nullopt : decode_failure(body);
+        auto cause = failures_ == failures_max ? std::nullopt : decode_failure(body);
         broken_ = !cause;
         if (cause) {
-          told_ = std::move(cause);
-          has_told_ = true;
+          told_[failures_++] = std::move(cause);
         }
       }
       held_ -= frame_header_bytes + length;
@@ -105,8 +108,9 @@ class frame_decoder {
   std::array<control_message, mailbox_capacity> mailbox_;
   std::size_t arrived_ = 0;
   std::size_t taken_ = 0;
-  std::optional<failure> told_;
-  bool has_told_ = false;
+  std::array<std::optional<failure>, failures_max> told_;
+  std::size_t failures_ = 0;
+  std::size_t failures_taken_ = 0;
   bool broken_ = false;
 };
 
