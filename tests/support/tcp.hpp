@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -56,13 +58,15 @@ void run_tcp(int size, Body&& body, backend::scheduled_options wait = {}) {
 }
 
 /// The ends of a job of `size` ranks.
-inline std::vector<asio_transport> connect_tcp(int size) {
+template <byte_stream Stream = tcp_stream>
+std::vector<basic_asio_transport<Stream>> connect_tcp(int size, const std::string& secret = {}) {
   const std::uint16_t port = free_port();
-  std::vector<std::optional<asio_transport>> made(static_cast<std::size_t>(size));
+  std::vector<std::optional<basic_asio_transport<Stream>>> made(static_cast<std::size_t>(size));
   on_threads(size, [&](int rank) {
-    made[static_cast<std::size_t>(rank)].emplace(connect_mesh({.rank = rank, .size = size, .port = port}));
+    made[static_cast<std::size_t>(rank)].emplace(
+        connect_mesh<Stream>({.rank = rank, .size = size, .port = port, .secret = secret}));
   });
-  std::vector<asio_transport> ends;
+  std::vector<basic_asio_transport<Stream>> ends;
   for (auto& each : made) {
     ends.push_back(std::move(*each));
   }

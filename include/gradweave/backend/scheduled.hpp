@@ -44,8 +44,8 @@ class host_arena {
 /// What a scheduled backend may be told.
 struct scheduled_options {
   /// How long a rank waits without any progress for another to enter a collective before it gives the job up; half as
-  /// long again where it only waits for payload, so that who knows the missing rank speaks first. Longer than the longest pause that one rank
-  /// makes and others do not: an evaluation, a checkpoint.
+  /// long again where it only waits for payload, so that who knows the missing rank speaks first. Longer than the longest
+  /// pause that one rank makes and others do not: an evaluation, a checkpoint.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 
   friend bool operator==(const scheduled_options&, const scheduled_options&) = default;
@@ -85,6 +85,9 @@ class scheduled {
     sink.add("name", name_);
     sink.add("size", size());
     sink.add("timeout_ms", options_.timeout.count());
+    if constexpr (requires { executor_->transport().describe(sink); }) {
+      std::as_const(executor_->transport()).describe(sink);
+    }
   }
 
  private:

@@ -18,8 +18,8 @@ static_assert(host_backend<backend_type>);
 
 /// Where the job meets, and how long a rank waits in it.
 struct options {
-  rendezvous_options meet;
-  scheduled_options wait;
+  rendezvous_options meet = {};
+  scheduled_options wait = {};
 };
 
 /// Meets the other ranks. Throws sync_error that names who is missing or what does not fit.

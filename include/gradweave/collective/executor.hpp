@@ -309,12 +309,13 @@ class executor {
       // Also a peer that entered and has still to take payload: a sender would wait for room for ever.
       if (id != local_channel() && transport_.peer_closed(static_cast<int>(p))) {
         throw_if_aborted();  // it may have said why it goes
-        throw sync_error({errc::peer_lost,
-                          static_cast<int>(p),
-                          -1,
-                          -1,
-                          {},
-                          "rank " + std::to_string(p) + " is gone in the middle of " + to_string(handshake_.own(p))});
+        throw sync_error(
+            {errc::peer_lost,
+             static_cast<int>(p),
+             -1,
+             -1,
+             {},
+             "rank " + std::to_string(p) + " is gone in the middle of " + to_string(handshake_.own(p)) + route_to(p)});
       }
     }
   }
@@ -355,7 +356,22 @@ class executor {
                                                   "some rank takes no messages in "};
     cause.detail = who + words[worst] + to_string(handshake_.own(0)) + " within " + std::to_string(timeout_.count()) +
                    " ms, as rank " + std::to_string(transport_.rank()) + " saw it";
+    if (cause.rank >= 0) {
+      const auto culprit = static_cast<std::size_t>(cause.rank);
+      if (const auto last = handshake_.last_entered(culprit)) {
+        cause.detail += "; the last that rank " + std::to_string(culprit) + " entered was " + to_string(*last);
+      }
+      cause.detail += route_to(culprit);
+    }
     return cause;
+  }
+
+  /// Over which connection, where the transport says that.
+  std::string route_to(std::size_t peer) const {
+    if constexpr (requires { transport_.route(0); }) {
+      return " (" + transport_.route(static_cast<int>(peer)) + ")";
+    }
+    return "";
   }
 
   Transport transport_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,11 @@ class handshake {
   /// `peer` has entered this collective.
   bool is_open(std::size_t peer) const {
     return peers_[peer].has_arrived && peers_[peer].arrived.sequence == sequence_;
+  }
+
+  /// The last that `peer` is known to have entered, in this collective or one before.
+  std::optional<opening> last_entered(std::size_t peer) const {
+    return peers_[peer].arrived.sequence == 0 ? std::nullopt : std::optional(peers_[peer].arrived);
   }
 
   /// All own openings are on their way.

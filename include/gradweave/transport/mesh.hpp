@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@
 #include <gradweave/transport/reception.hpp>
 #include <gradweave/transport/rendezvous.hpp>
 #include <gradweave/transport/rendezvous_options.hpp>
+#include <gradweave/transport/stream.hpp>
 
 namespace gradweave {
 
@@ -51,14 +53,16 @@ inline std::optional<boost::asio::ip::address> own_address(boost::asio::io_conte
 }
 
 /// A rank's connections to each other rank, while they are made.
+template <byte_stream Stream>
 class mesh_builder {
  public:
   mesh_builder(boost::asio::io_context& context, const rendezvous_options& options, const visit& job)
       : context_(context), options_(options), job_(job), sockets_(static_cast<std::size_t>(options.size)) {}
 
   /// Calls those below this rank, and is called at `own` by those above.
-  std::vector<std::optional<asio_link>> connect(boost::asio::ip::tcp::acceptor own,
-                                                const std::optional<boost::asio::ip::address>& source, deadline until) {
+  std::vector<std::optional<asio_link<Stream>>> connect(boost::asio::ip::tcp::acceptor own,
+                                                        const std::optional<boost::asio::ip::address>& source,
+                                                        deadline until) {
     for (int peer = 0; peer < options_.rank; ++peer) {
       for (const channel which : {channel::payload, channel::control}) {
         call(peer, which, source, until);
@@ -71,12 +75,10 @@ class mesh_builder {
                       "rank " + std::to_string(missing()) + " came to the rendezvous, but never called " +
                           (source ? source->to_string() : "this rank") + desk.refused().to_string());
     }
-    std::vector<std::optional<asio_link>> links(sockets_.size());
+    std::vector<std::optional<asio_link<Stream>>> links(sockets_.size());
     for (std::size_t peer = 0; peer < sockets_.size(); ++peer) {
       if (sockets_[peer][0]) {
-        prepare_socket(*sockets_[peer][0]);
-        prepare_socket(*sockets_[peer][1]);
-        links[peer].emplace(asio_link{std::move(*sockets_[peer][0]), std::move(*sockets_[peer][1])});
+        links[peer].emplace(make_link(static_cast<int>(peer), until));
       }
     }
     return links;
@@ -125,6 +127,23 @@ class mesh_builder {
     return options_.size;
   }
 
+  /// All ranks go through their peers in order, so that no two wait for each other.
+  asio_link<Stream> make_link(int peer, deadline until) {
+    auto& [payload, control] = sockets_[static_cast<std::size_t>(peer)];
+    const stream_side side = peer < options_.rank ? stream_side::caller : stream_side::host;
+    const std::string route = route_of(*payload);
+    try {
+      prepare_socket(*payload);
+      prepare_socket(*control);
+      Stream first(std::move(*payload), side, options_.secret, until);
+      Stream second(std::move(*control), side, options_.secret, until);
+      return {std::move(first), std::move(second), route};
+    } catch (const std::runtime_error& fault) {
+      fail_rendezvous(options_, errc::peer_lost, peer,
+                      "rank " + std::to_string(peer) + ", " + route + ": " + fault.what());
+    }
+  }
+
   boost::asio::io_context& context_;
   const rendezvous_options& options_;
   const visit& job_;
@@ -134,14 +153,20 @@ class mesh_builder {
 }  // namespace detail
 
 /// Meets the other ranks and connects to each of them, twice. Throws sync_error that names who is missing, or what does
-/// not fit, on every rank that came; contract_violation where this host has no such interface.
-inline asio_transport connect_mesh(const rendezvous_options& options) {
+/// not fit, on every rank that came; contract_violation where this host has no such interface, or where a secret is
+/// needed and there is none.
+template <byte_stream Stream = tcp_stream>
+basic_asio_transport<Stream> connect_mesh(const rendezvous_options& options) {
   using namespace detail;
   require(options.size > 0 && options.rank >= 0 && options.rank < options.size,
           "connect_mesh: the rank must be at least 0 and below the size");
+  require(!Stream::needs_secret || !options.secret.empty(),
+          "connect_mesh: without a secret there is no key to encrypt with; set GRADWEAVE_SECRET on all ranks");
+  const char* const protection =
+      options.secret.empty() ? "let in: the job is open to its network (set GRADWEAVE_SECRET)" : Stream::protection;
   auto context = std::make_unique<boost::asio::io_context>();
   if (options.size == 1) {
-    return {std::move(context), 0, std::vector<std::optional<asio_link>>(1)};
+    return {std::move(context), 0, std::vector<std::optional<asio_link<Stream>>>(1), "none: there is one rank"};
   }
   const deadline until = std::chrono::steady_clock::now() + options.timeout;
   const auto address = own_address(*context, options);
@@ -149,8 +174,8 @@ inline asio_transport connect_mesh(const rendezvous_options& options) {
   const mesh_place own{address, acceptor.local_endpoint().port()};
   const visit job = options.rank == 0 ? visit{rendezvous_host(*context, options, own).run(until), {}}
                                       : visit_rendezvous(*context, options, own, until);
-  auto links = mesh_builder(*context, options, job).connect(std::move(acceptor), address, until);
-  return {std::move(context), options.rank, std::move(links)};
+  auto links = mesh_builder<Stream>(*context, options, job).connect(std::move(acceptor), address, until);
+  return {std::move(context), options.rank, std::move(links), protection};
 }
 
 }  // namespace gradweave

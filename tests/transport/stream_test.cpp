@@ -1,0 +1,31 @@
+#include <gradweave/transport/stream.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/streams.hpp"
+
+using namespace gradweave;
+
+TEST_CASE("tcp_stream: what is written is read, and the end is seen once all of it has been") {
+  boost::asio::io_context context;
+  auto [near, far] = tests::socket_pair(context);
+  tcp_stream a(std::move(near), stream_side::caller, "", {}), b(std::move(far), stream_side::host, "", {});
+  std::array<std::byte, 8> room{};
+  CHECK(b.read(room).bytes == 0);
+  CHECK_FALSE(b.at_end());
+  const std::array sent{std::byte{1}, std::byte{2}};
+  CHECK(a.write(sent).bytes == 2);
+  a.shut_down();
+  CHECK(tests::read_all(b) == std::vector(sent.begin(), sent.end()));
+  CHECK(b.at_end());
+  CHECK(b.read(room).closed);
+}
