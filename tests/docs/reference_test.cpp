@@ -14,6 +14,7 @@
 #include <gradweave/testing/codec_conformance.hpp>
 #include <gradweave/testing/compression_conformance.hpp>
 #include <gradweave/testing/overlap_conformance.hpp>
+#include <gradweave/testing/simulated_network.hpp>
 #include <gradweave/testing/tensor_conformance.hpp>
 #include <gradweave/testing/transport_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
@@ -49,6 +50,36 @@ TEST_CASE("reference: the kit of transports") {
   const auto report = gt::check_transport([](int size) { return gw::in_process_transport::connect(size); });
   CHECK_MESSAGE(report.passed(), gt::to_string(report));
   // [/transport_kit]
+}
+
+TEST_CASE("reference: a simulated network") {
+  const gt::watchdog guard("reference: a simulated network");
+  std::vector<gw::failure> told;
+  const auto train = [](auto backend) {
+    std::vector<float> gradient(100, 1);
+    gw::manifest gradients;
+    const gw::slot weights = gradients.add("weights", gradient);
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend), gw::overlap::blocking{});
+    for (int step = 0; step < 1000; ++step) {
+      sync.step([&](auto& open) { open.ready(weights); });
+    }
+  };
+  // [simulation]
+  gt::virtual_time time;
+  gt::simulated_network network(
+      time, {.size = 3, .seed = 7, .fault = {.kind = gt::fault_kind::stall, .rank = 2, .after_calls = 500}});
+  network.run([&](gt::simulated_transport end) {
+    try {
+      train(gw::backend::scheduled("simulated", std::move(end)));
+    } catch (const gw::sync_error& error) {
+      told.push_back(error.cause());  // one rank at a time runs: nothing has to be locked
+    }
+  });
+  CHECK(network.now() - gw::deadline{} > std::chrono::minutes(5));  // the usual timeout, and no time to wait for it
+  CHECK(told.front().rank == 2);
+  // [/simulation]
+  CHECK(told.size() == 3);
+  CHECK_FALSE(network.hung());
 }
 
 TEST_CASE("reference: a backend from a transport") {

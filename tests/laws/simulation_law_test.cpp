@@ -66,15 +66,17 @@ struct scenario {
   void choose_conditions(testing::random_source& random) {
     const std::chrono::microseconds delays[] = {0us, 10us, 1ms};
     const std::chrono::microseconds hold_ups[] = {0us, 0us, 20ms};
-    const std::size_t rooms[] = {1, 40, 300, 300, 4096, 4096, 1 << 20, 1 << 20};
+    const std::size_t rooms[] = {5, 40, 300, 300, 4096, 4096, 1 << 20, 1 << 20};
     const std::size_t pieces[] = {3, 64, 500, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
     const unsigned interruptions[] = {0, 0, 30};
+    const unsigned refusals[] = {0, 0, 3};
     network.room_bytes = rooms[random.below(8)];
     network.piece_bytes_max = pieces[random.below(8)];
     // Where each byte goes by itself it must be fast, or a step lasts longer than the timeout.
     network.delay_max = is_narrow() ? 10us : delays[random.below(3)];
     network.hold_up_max = is_narrow() ? 100us : hold_ups[random.below(3)];
     network.interruption_odds = interruptions[random.below(3)];
+    network.refusal_odds = refusals[random.below(3)];
   }
 
   void choose_training(testing::random_source& random) {
@@ -244,6 +246,10 @@ std::string endings_fault(const scenario& what, const testing::simulated_network
     if (!told.cause) {
       return who + " throws something else: " + told.other;
     }
+    if (rank != what.thrower && what.thrower >= 0 && told.averages.size() != what.throws_in) {
+      return who + " ended " + std::to_string(told.averages.size()) + " steps, and the failure is of step " +
+             std::to_string(what.throws_in);
+    }
     // Two ranks that can't hear each other need a third for one story.
     const bool cut_in_two = fault.kind == fault_kind::reset && others_have_ended(fault, stories);
     if (first != nullptr && !cut_in_two && ((*first)->rank != told.cause->rank || (*first)->code != told.cause->code)) {
@@ -321,5 +327,22 @@ TEST_CASE("simulation: each seed ends in right averages or one story, in time") 
       ++failures;
       FAIL_CHECK("seed " << seed << ": " << fault << "; run it alone with GRADWEAVE_TEST_SEED=" << seed);
     }
+  }
+}
+
+TEST_CASE("simulation: seeds that showed a bug") {
+  const testing::watchdog guard("simulation, bugs");
+  struct {
+    std::uint64_t seed;
+    const char* bug;
+  } const found[] = {
+      {3, "two ranks whose connection was reset each told that the other was lost"},
+      {67, "the same, of three ranks"},
+      {61, "who waited for a rank that waited for the stalled one named the wrong one"},
+  };
+  testing::virtual_time time;
+  for (const auto& each : found) {
+    const std::string fault = run_seed(time, each.seed);
+    CHECK_MESSAGE(fault.empty(), "seed " << each.seed << " (" << each.bug << "): " << fault);
   }
 }

@@ -104,7 +104,8 @@ TEST_CASE("simulated_network: without a fault all ranks get the sums, over narro
                                  .hold_up_max = 1ms,
                                  .room_bytes = std::min<std::size_t>(narrow, 4096),
                                  .piece_bytes_max = narrow,
-                                 .interruption_odds = 10});
+                                 .interruption_odds = 10,
+                                 .refusal_odds = 3});
       for (const outcome& rank : done.ranks) {
         CHECK(rank.sums == 10);
         CHECK_FALSE(rank.cause);

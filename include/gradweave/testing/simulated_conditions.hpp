@@ -32,6 +32,7 @@ struct simulated_network_options {
   std::size_t room_bytes = std::size_t{4096};  ///< of payload from one rank to another, on its way or not yet received
   std::size_t piece_bytes_max = SIZE_MAX;      ///< a call sends or receives at most that much
   unsigned interruption_odds = 0;              ///< one call in so many lets other ranks run first; 0: none
+  unsigned refusal_odds = 0;                   ///< one control message in so many finds no room at first; 0: none
   simulated_fault fault = {};
   std::uint64_t calls_max = 1'000'000;  ///< by all ranks; a run that makes more hangs
   std::chrono::hours time_max{1};       ///< a run that takes longer hangs

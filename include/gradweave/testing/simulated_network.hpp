@@ -215,6 +215,15 @@ class simulated_network {
     self.events_reported = self.events;
   }
 
+  /// Room comes a little later.
+  bool refuses_control(int rank) {
+    if (options_.refusal_odds == 0 || random_.below(options_.refusal_odds) != 0) {
+      return false;
+    }
+    time_->at(now() + options_.delay_max, [this, rank] { ring(rank); });
+    return true;
+  }
+
   bool peer_closed(int rank, int peer) {
     pump(rank, peer);
     const control_channel& channel = at(rank).channels[static_cast<std::size_t>(peer)];
@@ -341,6 +350,9 @@ class simulated_transport {
   }
   bool try_send_control(int peer, const control_message& message) {
     network_->enter(rank_);
+    if (network_->refuses_control(rank_)) {
+      return false;
+    }
     return channel(peer).send(frame_type::message, message, simulated_network::control_end{*network_, rank_, peer});
   }
   bool try_receive_control(int peer, control_message& message) {
