@@ -12,6 +12,7 @@ readonly BUILD_PACKAGES=(
   libcli11-dev
   libboost1.81-dev  # Asio
   libssl-dev  # HMAC-SHA256
+  iproute2  # tests that make hosts of their own
 )
 # What .ci/run needs besides.
 readonly CI_PACKAGES=(

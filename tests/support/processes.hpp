@@ -63,8 +63,10 @@ class process {
         ::putenv(const_cast<char*>(each.c_str()));
       }
       const bool ready = ::dup2(ends[1], STDOUT_FILENO) >= 0 && ::dup2(ends[1], STDERR_FILENO) >= 0 &&
-                         (what.folder.empty() || ::chdir(what.folder.c_str()) == 0) && ::getppid() == parent &&
-                         (!what.prepare || what.prepare());
+                         (what.folder.empty() || ::chdir(what.folder.c_str()) == 0) &&
+                         (!what.prepare || what.prepare()) &&
+                         ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&  // again: a change of rights undoes it
+                         ::getppid() == parent;
       if (ready) {
         ::execvp(arguments[0], arguments.data());
       }
