@@ -11,6 +11,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -67,11 +68,11 @@ TEST_CASE("law 4: the counting allocator counts") {
 
 TEST_CASE("law 4: from the third step on nothing is allocated") {
   const testing::watchdog guard("law 4");
-  for (const policy_choice& choice : policy_choices()) {
+  for (const auto& [over, choice] : networks_and_policies()) {
     for (const int size : {1, 2, 3, 4}) {
       const auto slots = random_slots(5, 20);
       std::barrier all(size);
-      backend::run_loopback(size, [&](backend::loopback backend) {
+      run_ranks(over, size, [&](any_backend backend) {
         const int rank = backend.rank();
         trial_model model(slots);
         auto sync = synchronize_trial(model, std::move(backend), choice);
@@ -95,7 +96,7 @@ TEST_CASE("law 4: from the third step on nothing is allocated") {
         all.arrive_and_wait();
         counting = false;
       });
-      CHECK_MESSAGE(allocations == 0, choice.name << " at " << size << " ranks");
+      CHECK_MESSAGE(allocations == 0, name_of(over) << " " << choice.name << " at " << size << " ranks");
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -16,14 +17,14 @@ using namespace gradweave::tests;
 
 namespace {
 
-/// Loopback that writes down what it was asked for.
+/// A backend that writes down what it was asked for.
 class recording_backend {
  public:
-  static constexpr memory_space space = backend::loopback::space;
-  static constexpr execution_model execution = backend::loopback::execution;
-  static constexpr collective_set capabilities = backend::loopback::capabilities;
+  static constexpr memory_space space = any_backend::space;
+  static constexpr execution_model execution = any_backend::execution;
+  static constexpr collective_set capabilities = any_backend::capabilities;
 
-  recording_backend(backend::loopback inner, std::vector<std::string>& log) : inner_(std::move(inner)), log_(&log) {}
+  recording_backend(any_backend inner, std::vector<std::string>& log) : inner_(std::move(inner)), log_(&log) {}
 
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
@@ -42,7 +43,7 @@ class recording_backend {
   void describe(description& sink) const { inner_.describe(sink); }
 
  private:
-  backend::loopback inner_;
+  any_backend inner_;
   std::vector<std::string>* log_;
 };
 
@@ -62,11 +63,11 @@ std::uint64_t bytes_of_step(const std::vector<trial_slot>& slots, compression_na
 
 TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
   const testing::watchdog guard("law 5");
-  for (const policy_choice& choice : policy_choices()) {
+  for (const auto& [over, choice] : networks_and_policies()) {
     for (const int size : {2, 3, 4}) {
       const auto slots = random_slots(static_cast<std::uint64_t>(size) + 40, 12);
       std::vector<std::vector<std::string>> logs(static_cast<std::size_t>(size));
-      backend::run_loopback(size, [&](backend::loopback backend) {
+      run_ranks(over, size, [&](any_backend backend) {
         const int rank = backend.rank();
         trial_model model(slots);
         auto sync = synchronize_trial(
@@ -81,7 +82,7 @@ TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
       });
       CHECK(logs[0].size() > 3 * slots.size() / 12);
       for (const auto& log : logs) {
-        CHECK_MESSAGE(log == logs[0], choice.name);
+        CHECK_MESSAGE(log == logs[0], name_of(over) << " " << choice.name);
       }
     }
   }
@@ -89,13 +90,13 @@ TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
 
 TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and the step record") {
   const testing::watchdog guard("law 7");
-  for (const policy_choice& choice : policy_choices()) {
+  for (const auto& [over, choice] : networks_and_policies()) {
     for (const int size : {1, 2, 3, 4}) {
       const auto slots = random_slots(static_cast<std::uint64_t>(size) + 60, 15);
       constexpr std::uint64_t steps = 3;
       std::mutex adding;
       std::uint64_t sent = 0;
-      backend::run_loopback(size, [&](backend::loopback backend) {
+      run_ranks(over, size, [&](any_backend backend) {
         trial_model model(slots);
         auto sync = synchronize_trial(model, std::move(backend), choice);
         for (std::uint64_t s = 0; s < steps; ++s) {
@@ -109,7 +110,7 @@ TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and
         sent += sync.statistics().bytes_on_wire;
       });
       CHECK_MESSAGE(sent == steps * bytes_of_step(slots, choice.compresses, static_cast<std::uint64_t>(size)),
-                    choice.name << " at " << size << " ranks");
+                    name_of(over) << " " << choice.name << " at " << size << " ranks");
     }
   }
 }

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <gradweave/backend/loopback.hpp>
 #include <gradweave/backend/tcp.hpp>
 
 #include "tests/support/tcp.hpp"
+#include "tests/support/trial.hpp"
 
 namespace gradweave::tests {
 
@@ -18,6 +20,17 @@ enum class network { loopback, tcp };
 inline constexpr network networks[] = {network::loopback, network::tcp};
 
 inline const char* name_of(network which) { return which == network::loopback ? "loopback" : "tcp"; }
+
+/// Every choice of policies on every network.
+inline std::vector<std::pair<network, policy_choice>> networks_and_policies() {
+  std::vector<std::pair<network, policy_choice>> all;
+  for (const network over : networks) {
+    for (const policy_choice& choice : policy_choices()) {
+      all.emplace_back(over, choice);
+    }
+  }
+  return all;
+}
 
 /// One of the library's host backends.
 class any_backend {

@@ -41,6 +41,8 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 TEST_CASE("connect_mesh: one rank needs no network") {
   CHECK(connect_mesh({.rank = 0, .size = 1, .address = "no such host"}).size() == 1);
   CHECK_THROWS_AS(connect_mesh({.rank = 2, .size = 2}), contract_violation);
+  CHECK_THROWS_AS(connect_mesh({.job = std::string(257, 'x')}), contract_violation);
+  CHECK_THROWS_AS(connect_mesh({.job = "two\nlines"}), contract_violation);
 }
 
 TEST_CASE("connect_mesh: ranks that come in any order find each other, over IPv4, IPv6 and by name") {

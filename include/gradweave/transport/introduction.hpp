@@ -34,10 +34,12 @@ struct hello {
   std::string address;     ///< at which it wants to be called; empty: the one that it came from
   std::uint16_t port = 0;  ///< at which it can be called
 
+  static constexpr std::size_t job_bytes_max = 256;
+
   std::vector<std::byte> encode() const {
     byte_writer out;
     out.text(version, 64);
-    out.text(job, 256);
+    out.text(job, job_bytes_max);
     out.number(size);
     out.number(rank);
     out.text(address, 64);
@@ -49,7 +51,7 @@ struct hello {
     byte_reader in(bytes);
     hello read;
     read.version = in.text(64);
-    read.job = in.text(256);
+    read.job = in.text(job_bytes_max);
     read.size = in.number<std::uint32_t>();
     read.rank = in.number<std::uint32_t>();
     read.address = in.text(64);

@@ -160,6 +160,8 @@ basic_asio_transport<Stream> connect_mesh(const rendezvous_options& options) {
   using namespace detail;
   require(options.size > 0 && options.rank >= 0 && options.rank < options.size,
           "connect_mesh: the rank must be at least 0 and below the size");
+  require(options.job.size() <= hello::job_bytes_max && options.job.find('\n') == std::string::npos,
+          "connect_mesh: the job's name must be one line of at most 256 bytes");
   require(!Stream::needs_secret || !options.secret.empty(),
           "connect_mesh: without a secret there is no key to encrypt with; set GRADWEAVE_SECRET on all ranks");
   const char* const protection =
