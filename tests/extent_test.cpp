@@ -80,3 +80,21 @@ TEST_CASE("first_piece: is contiguous, begins at the offset and is as long as it
     }
   }
 }
+
+TEST_CASE("first_pieces: the pieces of any range in order, as many as there is room for") {
+  const three_pieces held;
+  for (std::size_t room = 0; room <= 4; ++room) {
+    for (std::size_t begin = 0; begin <= 30; ++begin) {
+      for (std::size_t end = begin; end <= 30; ++end) {
+        std::vector<std::span<std::byte>> expected, pieces(room);
+        gw::for_each_piece(held.buffer, begin, end - begin,
+                           [&](std::byte* memory, std::size_t bytes) { expected.emplace_back(memory, bytes); });
+        const std::size_t count = gw::first_pieces<std::byte>(held.buffer, begin, end - begin, pieces);
+        REQUIRE(count == std::min(room, expected.size()));
+        for (std::size_t i = 0; i < count; ++i) {
+          CHECK((pieces[i].data() == expected[i].data() && pieces[i].size() == expected[i].size()));
+        }
+      }
+    }
+  }
+}

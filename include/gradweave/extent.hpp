@@ -66,4 +66,22 @@ inline std::span<std::byte> first_piece(std::span<const extent> buffer, std::siz
   return {piece.memory + skipped, std::min(bytes, piece.bytes - skipped)};
 }
 
+/// Writes the contiguous pieces of [offset, offset + bytes) to `pieces`, as many as it holds, and returns how many.
+/// The range must lie within the buffer.
+template <class Byte>
+std::size_t first_pieces(std::span<const extent> buffer, std::size_t offset, std::size_t bytes,
+                         std::span<std::span<Byte>> pieces) {
+  std::size_t count = 0;
+  for (auto piece = std::upper_bound(buffer.begin(), buffer.end(), offset,
+                                     [](std::size_t value, const extent& e) { return value < e.offset; });
+       bytes != 0 && count != pieces.size(); ++piece, ++count) {
+    const extent& from = *std::prev(piece);
+    const std::size_t skipped = offset - from.offset;
+    pieces[count] = {from.memory + skipped, std::min(bytes, from.bytes - skipped)};
+    offset += pieces[count].size();
+    bytes -= pieces[count].size();
+  }
+  return count;
+}
+
 }  // namespace gradweave

@@ -29,3 +29,22 @@ TEST_CASE("tcp_stream: what is written is read, and the end is seen once all of 
   CHECK(b.at_end());
   CHECK(b.read(room).closed);
 }
+
+TEST_CASE("tcp_stream: pieces are written and read in order, in one go") {
+  boost::asio::io_context context;
+  auto [near, far] = tests::socket_pair(context);
+  tcp_stream a(std::move(near), stream_side::caller, "", {}), b(std::move(far), stream_side::host, "", {});
+  const std::array first{std::byte{1}, std::byte{2}}, second{std::byte{3}, std::byte{4}};
+  const std::array<std::span<const std::byte>, 3> out{first, {}, second};
+  CHECK(a.write_pieces(out).bytes == 4);
+  a.shut_down();
+  std::byte one{}, three[3]{};
+  const std::array<std::span<std::byte>, 2> in{std::span(&one, 1), std::span(three)};
+  io_result done;
+  while (done.bytes == 0) {
+    done = b.read_pieces(in);
+  }
+  CHECK(done.bytes == 4);
+  CHECK((one == std::byte{1} && three[0] == std::byte{2} && three[1] == std::byte{3} && three[2] == std::byte{4}));
+  CHECK(b.read_pieces(in).closed);
+}

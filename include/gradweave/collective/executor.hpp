@@ -218,9 +218,8 @@ class executor {
     }
     std::size_t& sent = channels_[peer].bytes_done;
     while (sent != bytes) {
-      const auto piece =
-          first_piece(buffer(step.source.buffer), step.source.begin * element_bytes_ + sent, bytes - sent);
-      const std::size_t taken = transport_.try_send(static_cast<int>(peer), piece);
+      const std::size_t taken = send_some(static_cast<int>(peer), buffer(step.source.buffer),
+                                          step.source.begin * element_bytes_ + sent, bytes - sent);
       if (taken == 0) {
         return false;
       }
@@ -229,13 +228,33 @@ class executor {
     return true;
   }
 
+  /// Sends what goes at once of [offset, offset + bytes), from where it lies.
+  std::size_t send_some(int peer, std::span<const extent> from, std::size_t offset, std::size_t bytes) {
+    if constexpr (transport_takes_pieces<Transport>) {
+      std::array<std::span<const std::byte>, pieces_max> pieces;
+      const std::size_t count = first_pieces<const std::byte>(from, offset, bytes, pieces);
+      return transport_.try_send_pieces(peer, std::span<const std::span<const std::byte>>(pieces).first(count));
+    } else {
+      return transport_.try_send(peer, first_piece(from, offset, bytes));
+    }
+  }
+
+  std::size_t receive_some(int peer, std::span<const extent> to, std::size_t offset, std::size_t bytes) {
+    if constexpr (transport_takes_pieces<Transport>) {
+      std::array<std::span<std::byte>, pieces_max> pieces;
+      const std::size_t count = first_pieces<std::byte>(to, offset, bytes, pieces);
+      return transport_.try_receive_pieces(peer, std::span<const std::span<std::byte>>(pieces).first(count));
+    } else {
+      return transport_.try_receive(peer, first_piece(to, offset, bytes));
+    }
+  }
+
   bool run_receive(std::size_t id, const schedule_step& step) {
     const std::size_t bytes = step.target.count * element_bytes_;
     std::size_t& received = channels_[id].bytes_done;
     while (received != bytes) {
-      const auto room =
-          first_piece(buffer(step.target.buffer), step.target.begin * element_bytes_ + received, bytes - received);
-      const std::size_t arrived = transport_.try_receive(step.peer, room);
+      const std::size_t arrived = receive_some(step.peer, buffer(step.target.buffer),
+                                               step.target.begin * element_bytes_ + received, bytes - received);
       if (arrived == 0) {
         return false;
       }

@@ -109,6 +109,29 @@ class asio_mesh {
     return done.bytes;
   }
 
+  std::size_t try_send_pieces(int to, std::span<const std::span<const std::byte>> pieces)
+    requires requires(Stream& stream) { stream.write_pieces(pieces); }
+  {
+    if (pieces.size() == 1) {
+      return try_send(to, pieces.front());
+    }
+    const std::size_t taken = at(to).link->payload.write_pieces(pieces).bytes;
+    sent_ += taken;
+    return taken;
+  }
+
+  std::size_t try_receive_pieces(int from, std::span<const std::span<std::byte>> pieces)
+    requires requires(Stream& stream) { stream.read_pieces(pieces); }
+  {
+    peer& each = at(from);
+    if (pieces.size() == 1 || each.payload_closed) {
+      return try_receive(from, pieces.front());
+    }
+    const io_result done = each.link->payload.read_pieces(pieces);
+    each.payload_closed = done.closed;
+    return done.bytes;
+  }
+
   bool try_send_control(int to, const control_message& message) {
     const std::lock_guard lock(control_);
     return at(to).channel.send(frame_type::message, message, at(to).link->control);
@@ -285,6 +308,16 @@ class basic_asio_transport {
   int size() const { return mesh_->size(); }
   std::size_t try_send(int peer, std::span<const std::byte> bytes) { return mesh_->try_send(peer, bytes); }
   std::size_t try_receive(int peer, std::span<std::byte> room) { return mesh_->try_receive(peer, room); }
+  std::size_t try_send_pieces(int peer, std::span<const std::span<const std::byte>> pieces)
+    requires requires(detail::asio_mesh<Stream>& mesh) { mesh.try_send_pieces(peer, pieces); }
+  {
+    return mesh_->try_send_pieces(peer, pieces);
+  }
+  std::size_t try_receive_pieces(int peer, std::span<const std::span<std::byte>> pieces)
+    requires requires(detail::asio_mesh<Stream>& mesh) { mesh.try_receive_pieces(peer, pieces); }
+  {
+    return mesh_->try_receive_pieces(peer, pieces);
+  }
   bool try_send_control(int peer, const control_message& message) { return mesh_->try_send_control(peer, message); }
   bool try_receive_control(int peer, control_message& message) { return mesh_->try_receive_control(peer, message); }
   bool peer_closed(int peer) { return mesh_->peer_closed(peer); }
@@ -306,6 +339,6 @@ class basic_asio_transport {
 
 using asio_transport = basic_asio_transport<tcp_stream>;
 
-static_assert(byte_transport<asio_transport>);
+static_assert(byte_transport<asio_transport> && transport_takes_pieces<asio_transport>);
 
 }  // namespace gradweave

@@ -80,6 +80,16 @@ concept transport_counts_bytes = requires(const T& transport) {
   { transport.payload_bytes_sent() } -> std::same_as<std::uint64_t>;
 };
 
+/// Optional: `try_send_pieces(peer, pieces)` and `try_receive_pieces(peer, pieces)` do the same with memory in several
+/// pieces, at most pieces_max, in one go.
+template <class T>
+concept transport_takes_pieces = requires(T& transport, int peer, std::span<const std::span<const std::byte>> out,
+                                          std::span<const std::span<std::byte>> in) {
+  { transport.try_send_pieces(peer, out) } -> std::same_as<std::size_t>;
+  { transport.try_receive_pieces(peer, in) } -> std::same_as<std::size_t>;
+};
+inline constexpr std::size_t pieces_max = 16;
+
 template <class T>
 concept byte_transport =
     transport_has_rank<T> && transport_can_send<T> && transport_can_receive<T> && transport_has_control<T> &&

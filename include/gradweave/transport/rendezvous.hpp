@@ -11,8 +11,8 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -95,7 +95,7 @@ class rendezvous_host {
       if (!options_.file.empty()) {
         file.emplace(options_.file, this_place(options_.job, options_.interfaces, acceptor->local_endpoint().port()));
       }
-    } catch (const std::system_error& fault) {
+    } catch (const std::runtime_error& fault) {  // std::system_error, or Asio's own
       fail_rendezvous(options_, errc::internal, 0, std::string("can't receive the others there: ") + fault.what());
     }
     reception desk(context_, std::move(*acceptor), options_.secret,

@@ -2,6 +2,8 @@
 /// A connection to one peer as the transport uses it, and the plain one, TCP. transport/tls.hpp has one that is encrypted.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <span>
@@ -9,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
 #include <gradweave/transport/concept.hpp>
@@ -55,6 +58,25 @@ class tcp_stream {
   io_result read(std::span<std::byte> room) {
     boost::system::error_code fault;
     const std::size_t arrived = socket_.read_some(boost::asio::buffer(room.data(), room.size()), fault);
+    return {arrived, fault && fault != boost::asio::error::would_block};
+  }
+
+  /// The same from and to memory in several pieces, at most pieces_max.
+  io_result write_pieces(std::span<const std::span<const std::byte>> pieces) {
+    std::array<boost::asio::const_buffer, pieces_max> buffers;
+    std::transform(pieces.begin(), pieces.end(), buffers.begin(),
+                   [](std::span<const std::byte> each) { return boost::asio::buffer(each.data(), each.size()); });
+    boost::system::error_code fault;
+    const std::size_t taken = socket_.write_some(buffers, fault);
+    return {taken, fault && fault != boost::asio::error::would_block};
+  }
+
+  io_result read_pieces(std::span<const std::span<std::byte>> pieces) {
+    std::array<boost::asio::mutable_buffer, pieces_max> buffers;
+    std::transform(pieces.begin(), pieces.end(), buffers.begin(),
+                   [](std::span<std::byte> each) { return boost::asio::buffer(each.data(), each.size()); });
+    boost::system::error_code fault;
+    const std::size_t arrived = socket_.read_some(buffers, fault);
     return {arrived, fault && fault != boost::asio::error::would_block};
   }
 
