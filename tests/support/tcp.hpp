@@ -15,6 +15,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <gradweave/backend/tcp.hpp>
+#include <gradweave/launch.hpp>
 
 namespace gradweave::tests {
 
@@ -51,20 +52,20 @@ void on_threads(int size, Body&& body) {
 /// As backend::run_loopback, over TCP.
 template <class Body>
 void run_tcp(int size, Body&& body, backend::scheduled_options wait = {}) {
-  const std::uint16_t port = free_port();
+  const detail::reserved_port place(0);
   on_threads(size, [&](int rank) {
-    body(backend::tcp::from_options({.meet = {.rank = rank, .size = size, .port = port}, .wait = wait}));
+    body(backend::tcp::from_options({.meet = {.rank = rank, .size = size, .port = place.number()}, .wait = wait}));
   });
 }
 
 /// The ends of a job of `size` ranks.
 template <byte_stream Stream = tcp_stream>
 std::vector<basic_asio_transport<Stream>> connect_tcp(int size, const std::string& secret = {}) {
-  const std::uint16_t port = free_port();
+  const detail::reserved_port place(0);
   std::vector<std::optional<basic_asio_transport<Stream>>> made(static_cast<std::size_t>(size));
   on_threads(size, [&](int rank) {
     made[static_cast<std::size_t>(rank)].emplace(
-        connect_mesh<Stream>({.rank = rank, .size = size, .port = port, .secret = secret}));
+        connect_mesh<Stream>({.rank = rank, .size = size, .port = place.number(), .secret = secret}));
   });
   std::vector<basic_asio_transport<Stream>> ends;
   for (auto& each : made) {

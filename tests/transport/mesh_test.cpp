@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <boost/asio/io_context.hpp>
 #include <doctest/doctest.h>
 
+#include <gradweave/launch.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
 #include "tests/support/tcp.hpp"
@@ -20,11 +22,11 @@ namespace {
 
 /// What each of the processes that come to one place is told: "" where it got its transport.
 std::vector<std::string> told(std::vector<rendezvous_options> who) {
-  const std::uint16_t port = free_port();
+  const detail::reserved_port held(0);
   std::vector<std::string> answers(who.size());
   on_threads(static_cast<int>(who.size()), [&](int i) {
     auto& place = who[static_cast<std::size_t>(i)];
-    place.port = port;
+    place.port = held.number();
     try {
       const asio_transport made = connect_mesh(place);
     } catch (const sync_error& error) {
@@ -107,6 +109,18 @@ TEST_CASE("connect_mesh: over a chosen interface; one that is not there is refus
     CHECK_MESSAGE(answer.empty(), answer);
   }
   CHECK_THROWS_AS(connect_mesh({.rank = 1, .size = 2, .interfaces = "no_such_interface"}), contract_violation);
+}
+
+TEST_CASE("connect_mesh: where rank 0 can't listen it says where, and that the port is taken") {
+  boost::asio::io_context context;
+  const auto taken = detail::listen_at(context, 0);
+  try {
+    connect_mesh({.rank = 0, .size = 2, .port = taken.local_endpoint().port(), .timeout = 1s});
+    FAIL("it listens");
+  } catch (const sync_error& error) {
+    CHECK(contains(error.what(), "can't receive the others there"));
+    CHECK(contains(error.what(), "already in use"));
+  }
 }
 
 TEST_CASE("connect_mesh: another world size is told on all sides") {
