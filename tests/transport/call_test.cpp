@@ -25,7 +25,7 @@ deadline soon() { return std::chrono::steady_clock::now() + 20s; }
 struct meeting {
   std::optional<std::string> told_caller;
   bool introduced = false;
-  refused_callers refused;
+  std::size_t refused = 0;
 };
 
 /// A caller with one secret comes to a host with another; "" is none.
@@ -83,20 +83,12 @@ TEST_CASE("prove_secret: who knows it gets in, and nobody else") {
     CHECK(right.introduced);
     CHECK_FALSE(right.told_caller);
   }
-  const meeting wrong = meet("open barley", "open sesame");
-  CHECK_FALSE(wrong.introduced);
-  CHECK(wrong.refused.with_other_secret == 1);
-  REQUIRE(wrong.told_caller);
-  CHECK(wrong.told_caller->find("knows another secret") != std::string::npos);
-
-  const meeting without = meet("", "open sesame");
-  CHECK_FALSE(without.introduced);
-  CHECK(without.refused.without_secret == 1);
-  CHECK(without.told_caller);
-
-  const meeting needless = meet("open sesame", "");
-  CHECK_FALSE(needless.introduced);
-  CHECK(needless.refused.with_secret == 1);
-  REQUIRE(needless.told_caller);
-  CHECK(needless.told_caller->find("may have been given no secret") != std::string::npos);
+  for (const auto& [of_caller, of_host] :
+       {std::pair("open barley", "open sesame"), std::pair("", "open sesame"), std::pair("open sesame", "")}) {
+    const meeting wrong = meet(of_caller, of_host);
+    CHECK_FALSE(wrong.introduced);
+    CHECK(wrong.refused == 1);
+    REQUIRE(wrong.told_caller);
+    CHECK(wrong.told_caller->find("do not know the same secret") != std::string::npos);
+  }
 }

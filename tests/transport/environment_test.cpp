@@ -134,3 +134,16 @@ TEST_CASE("rendezvous_from: interfaces, ours before Gloo's before NCCL's, and NC
   variables["GRADWEAVE_SOCKET_IFNAME"] = "eth2";
   CHECK(from(variables).interfaces == "eth2");
 }
+
+TEST_CASE("rendezvous_from: beside torchrun's own store, which has the port that torchrun gives") {
+  const auto place = from({{"RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "head"},
+                           {"MASTER_PORT", "29500"},
+                           {"TORCHELASTIC_RUN_ID", "none"},
+                           {"TORCHELASTIC_RESTART_COUNT", "3"},
+                           {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  CHECK(place.port == 29501);
+  CHECK(place.ports == 16);
+  CHECK(place.job == "none of port 29500, start 3");
+}

@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 
 #include <gradweave/testing/watchdog.hpp>
+#include <gradweave/transport/call.hpp>
 
 using namespace gradweave;
 using namespace gradweave::detail;
@@ -66,14 +67,16 @@ TEST_CASE("reception: strangers are closed, and those who introduce themselves a
       each = static_cast<std::byte>(random());
     }
     CHECK(is_closed_on(place, noise));
-    auto greedy = in_envelope(message_kind::introduction, bytes_of("x"));
+    auto greedy = in_envelope(message_kind::caller_nonce, bytes_of("x"));
     for (std::size_t i = 8; i < envelope_bytes; ++i) {
       greedy[i] = std::byte{0xff};
     }
     CHECK(is_closed_on(place, greedy));
+    CHECK(is_closed_on(place, in_envelope(message_kind::introduction, bytes_of("who has proved nothing"))));
 
     tcp::socket friendly(own);
     friendly.connect(place);
+    CHECK_FALSE(prove_secret(own, friendly, "", std::chrono::steady_clock::now() + 20s));
     boost::asio::write(friendly, boost::asio::buffer(in_envelope(message_kind::introduction, bytes_of("rank 7"))));
     std::byte answer;
     boost::system::error_code fault;

@@ -145,25 +145,22 @@ inline received_message receive_message(boost::asio::io_context& context, tcp_so
   return message;
 }
 
-/// Proves to the host that this side knows the secret, and has it proved. Nothing to do without one. Why it failed.
+/// Proves to the host that this side knows the secret, which may be empty, and has it proved. Why it failed.
 inline std::optional<std::string> prove_secret(boost::asio::io_context& context, tcp_socket& socket,
                                                const std::string& secret, deadline until) {
-  if (secret.empty()) {
-    return std::nullopt;
-  }
   const nonce own = fresh_nonce();
   send_message(socket, message_kind::caller_nonce, own);
   const auto challenge = receive_message(context, socket, message_kind::host_nonce, own.size(), until);
   nonce other{};
   if (challenge.fault || challenge.body.size() != other.size()) {
-    return challenge.fault.value_or("a challenge of the wrong length") +
-           "; who answers there may have been given no secret (GRADWEAVE_SECRET)";
+    return challenge.fault.value_or("who answers there is not gradweave, or another version of it");
   }
   std::copy(challenge.body.begin(), challenge.body.end(), other.begin());
   send_message(socket, message_kind::caller_proof, prove(secret, prover::caller, own, other));
   const auto answer = receive_message(context, socket, message_kind::host_proof, sizeof(secret_proof), until);
   if (answer.fault || !is_proof(answer.body, prove(secret, prover::host, own, other))) {
-    return "who answers there knows another secret (GRADWEAVE_SECRET) than this rank";
+    return "this rank and who answers there do not know the same secret, or only one of both knows one "
+           "(GRADWEAVE_SECRET)";
   }
   return std::nullopt;
 }

@@ -18,7 +18,7 @@ namespace gradweave::detail {
 inline constexpr std::size_t envelope_bytes = 12;
 inline constexpr std::size_t introduction_bytes_max = 2048;
 
-/// In the order in which they are sent; the first three only where the job has a secret.
+/// In the order in which they are sent.
 enum class message_kind : std::uint8_t {
   caller_nonce = 'n',
   host_nonce = 'N',

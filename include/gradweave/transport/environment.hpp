@@ -144,6 +144,13 @@ rendezvous_options rendezvous_from(Look&& look) {
       break;
     }
   }
+  if (torchrun && look("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    // torchrun itself listens at MASTER_PORT. Two of its jobs on one host, or one that it starts again, must not meet.
+    place.job +=
+        " of port " + std::to_string(place.port) + ", start " + look("TORCHELASTIC_RESTART_COUNT").value_or("0");
+    place.ports = 16;
+    place.port = static_cast<std::uint16_t>(std::min<int>(place.port + 1, 65536 - place.ports));
+  }
   if (const auto secret = look("GRADWEAVE_SECRET")) {
     place.secret = *secret;
     require(!place.secret.empty(), "the environment variable GRADWEAVE_SECRET is set and empty");

@@ -67,6 +67,7 @@ struct welcome {
   std::int32_t culprit = -1;
   std::uint64_t ticket = 0;  ///< shown when ranks call each other: this job's, this time
   std::vector<std::pair<std::string, std::uint16_t>> table;  ///< a rank without an address is where rank 0 is
+  bool other_job = false;                                    ///< the caller's job does not meet here
 
   static constexpr std::size_t bytes_max = std::size_t{1} << 20;
 
@@ -87,6 +88,7 @@ struct welcome {
       out.text(address, 64);
       out.number(port);
     }
+    out.number(static_cast<std::uint8_t>(other_job));
     return {out.bytes().begin(), out.bytes().end()};
   }
 
@@ -103,6 +105,9 @@ struct welcome {
       usable = usable && is_address_or_empty(address);
       read.table.emplace_back(std::move(address), in.number<std::uint16_t>());
     }
+    const auto other_job = in.number<std::uint8_t>();
+    usable = usable && other_job <= 1;
+    read.other_job = other_job == 1;
     return in.complete() && usable ? std::optional(read) : std::nullopt;
   }
 };

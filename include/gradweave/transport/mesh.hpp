@@ -73,7 +73,7 @@ class mesh_builder {
     if (!run_until(context_, until, [this] { return missing() == options_.size; })) {
       fail_rendezvous(options_, errc::timed_out, missing(),
                       "rank " + std::to_string(missing()) + " came to the rendezvous, but never called " +
-                          (source ? source->to_string() : "this rank") + desk.refused().to_string());
+                          (source ? source->to_string() : "this rank") + to_text_of_refused(desk.refused()));
     }
     std::vector<std::optional<asio_link<Stream>>> links(sockets_.size());
     for (std::size_t peer = 0; peer < sockets_.size(); ++peer) {
@@ -162,6 +162,7 @@ basic_asio_transport<Stream> connect_mesh(const rendezvous_options& options) {
           "connect_mesh: the rank must be at least 0 and below the size");
   require(options.job.size() <= hello::job_bytes_max && options.job.find('\n') == std::string::npos,
           "connect_mesh: the job's name must be one line of at most 256 bytes");
+  require(options.ports >= 1 && options.port + options.ports <= 65536, "connect_mesh: there are no such ports");
   require(!Stream::needs_secret || !options.secret.empty(),
           "connect_mesh: without a secret there is no key to encrypt with; set GRADWEAVE_SECRET on all ranks");
   const char* const protection =

@@ -1,6 +1,7 @@
 /// @file
-/// Takes connections in and hands on those that introduce themselves; where the job has a secret, only those that prove
-/// first that they know it, and that are shown that this side knows it too. A visitor can hold at most a few KiB for a
+/// Takes connections in and hands on those that introduce themselves, once both sides have proved to each other that they
+/// know the job's secret. (Where there is none everybody knows it, and all that is proved is that both speak this
+/// protocol.) A visitor can hold at most a few KiB for a
 /// few seconds, and only so many are heard at once; who is a stranger is closed without an answer.
 #pragma once
 
@@ -27,29 +28,12 @@
 
 namespace gradweave::detail {
 
-/// Who was sent away although he spoke the protocol: what to look at where ranks are missing.
-struct refused_callers {
-  std::size_t without_secret = 0;  ///< this side has one
-  std::size_t with_other_secret = 0;
-  std::size_t with_secret = 0;  ///< this side has none
-
-  std::string to_string() const {
-    const auto said = [](std::size_t count, const char* what) {
-      return count == 0 ? "" : "; " + std::to_string(count) + " times somebody came " + what;
-    };
-    return said(without_secret, "without a secret, and this job has one (GRADWEAVE_SECRET)") +
-           said(with_other_secret, "with another secret (GRADWEAVE_SECRET)") +
-           said(with_secret, "with a secret, and rank 0 was given none (GRADWEAVE_SECRET)");
-  }
-};
-
 class reception {
  public:
   using socket = boost::asio::ip::tcp::socket;
   using introduced = std::function<void(socket, std::span<const std::byte>)>;
 
-  /// Calls `on_introduction(socket, body)` while `context` runs. The acceptor listens already. No secret lets in
-  /// everybody.
+  /// Calls `on_introduction(socket, body)` while `context` runs. The acceptor listens already. The secret may be empty.
   reception(boost::asio::io_context& context, boost::asio::ip::tcp::acceptor acceptor, std::string secret,
             introduced on_introduction)
       : context_(context),
@@ -73,7 +57,8 @@ class reception {
     context_.poll();  // lets what was cancelled go
   }
 
-  const refused_callers& refused() const { return shared_->refused; }
+  /// How many callers were sent away since they know another secret.
+  std::size_t refused() const { return shared_->refused; }
 
  private:
   static constexpr std::chrono::seconds patience{5};
@@ -88,7 +73,7 @@ class reception {
     std::vector<std::byte> outgoing;
     nonce caller_nonce{};
     nonce host_nonce{};
-    message_kind awaited = message_kind::introduction;
+    message_kind awaited = message_kind::caller_nonce;
   };
 
   struct state {
@@ -99,7 +84,7 @@ class reception {
     std::string secret;
     introduced on_introduction;
     std::vector<std::weak_ptr<visitor>> visitors;
-    refused_callers refused;
+    std::size_t refused = 0;
     bool closed = false;
   };
 
@@ -114,7 +99,6 @@ class reception {
       std::erase_if(host->visitors, [](const auto& each) { return each.expired(); });
       if (!fault && host->visitors.size() < visitors_max) {
         const auto guest = std::make_shared<visitor>(std::move(connection));
-        guest->awaited = host->secret.empty() ? message_kind::introduction : message_kind::caller_nonce;
         host->visitors.push_back(guest);
         close_when_late(guest);
         listen_to(host, guest);
@@ -148,11 +132,6 @@ class reception {
                               if (!opened || host->closed) {
                                 return;
                               }
-                              if (opened->kind != guest->awaited) {
-                                host->refused.without_secret += opened->kind == message_kind::introduction;
-                                host->refused.with_secret += opened->kind == message_kind::caller_nonce;
-                                return;
-                              }
                               guest->body.resize(opened->body_bytes);
                               boost::asio::async_read(guest->connection, boost::asio::buffer(guest->body),
                                                       [host, guest](boost::system::error_code late, std::size_t) {
@@ -179,7 +158,7 @@ class reception {
           answer(host, guest, message_kind::host_proof,
                  prove(host->secret, prover::host, guest->caller_nonce, guest->host_nonce));
         } else {
-          ++host->refused.with_other_secret;
+          ++host->refused;
         }
         return;
       default: guest->timer.cancel(); host->on_introduction(std::move(guest->connection), guest->body);

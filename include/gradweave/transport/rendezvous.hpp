@@ -70,6 +70,27 @@ inline boost::asio::ip::tcp::acceptor listen_at(boost::asio::io_context& context
   return acceptor;
 }
 
+/// Listens at the first port of those that may be tried and is free.
+inline boost::asio::ip::tcp::acceptor listen_at_first_free(boost::asio::io_context& context,
+                                                           const rendezvous_options& options) {
+  for (int next = 0;; ++next) {
+    try {
+      return listen_at(context, static_cast<std::uint16_t>(options.port + next));
+    } catch (const boost::system::system_error& fault) {
+      if (fault.code() != boost::asio::error::address_in_use || next + 1 >= options.ports) {
+        throw;
+      }
+    }
+  }
+}
+
+/// What to look at where ranks are missing and callers were sent away.
+inline std::string to_text_of_refused(std::size_t count) {
+  return count == 0 ? ""
+                    : "; " + std::to_string(count) +
+                          " times somebody came with another secret, or only one of both has one (GRADWEAVE_SECRET)";
+}
+
 /// Where a rank lets the others call it.
 struct mesh_place {
   std::optional<boost::asio::ip::address> address;  ///< where the user chose an interface
@@ -91,7 +112,7 @@ class rendezvous_host {
     std::optional<boost::asio::ip::tcp::acceptor> acceptor;
     std::optional<meeting_file> file;
     try {
-      acceptor.emplace(listen_at(context_, options_.file.empty() ? options_.port : std::uint16_t{0}));
+      acceptor.emplace(options_.file.empty() ? listen_at_first_free(context_, options_) : listen_at(context_, 0));
       if (!options_.file.empty()) {
         file.emplace(options_.file, this_place(options_.job, options_.interfaces, acceptor->local_endpoint().port()));
       }
@@ -131,6 +152,7 @@ class rendezvous_host {
     const std::string who = "rank " + std::to_string(came->rank) + " (" + route_of(guest) + ")";
     if (came->job != options_.job) {
       welcome refusal;
+      refusal.other_job = true;
       refusal.refuse(errc::manifest_mismatch, static_cast<std::int32_t>(came->rank),
                      "another job, '" + options_.job + "', meets at this address; " + who + " came for '" + came->job +
                          "': give each job a port or a job id of its own");
@@ -162,7 +184,7 @@ class rendezvous_host {
     guests_[came->rank] = std::move(guest);
   }
 
-  void say_who_is_missing(const refused_callers& refused) {
+  void say_who_is_missing(std::size_t refused) {
     std::string missing;
     std::int32_t first = -1;
     for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
@@ -173,7 +195,7 @@ class rendezvous_host {
     }
     answer_.refuse(errc::timed_out, first,
                    "these ranks did not come within " + std::to_string(options_.timeout.count()) + " ms: " + missing +
-                       refused.to_string());
+                       to_text_of_refused(refused));
   }
 
   /// Where each rank can be reached: by the interface that it chose, else by the address that it came from. No address is
@@ -219,7 +241,9 @@ inline std::vector<tcp_endpoint> find_host(boost::asio::io_context& context, con
     boost::system::error_code unresolved;
     boost::asio::ip::tcp::resolver resolver(context);
     for (const auto& each : resolver.resolve(options.address, std::to_string(options.port), unresolved)) {
-      found.push_back(each.endpoint());
+      for (int next = 0; next < options.ports; ++next) {
+        found.emplace_back(each.endpoint().address(), static_cast<std::uint16_t>(options.port + next));
+      }
     }
     fault = unresolved ? "the name '" + options.address + "' is not known: " + unresolved.message() : fault;
     return found;
@@ -251,7 +275,7 @@ inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous
   std::string answered_fault;  // somebody was there: that says more than that nobody is there any more
   const auto ask = [&](const tcp_endpoint& place) -> std::optional<visit> {
     // One of several addresses that does not answer must not take all the time.
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     const bool fits = own.address && own.address->is_v4() == place.address().is_v4();
     auto socket =
         connect_until(context, place, fits ? own.address : std::nullopt, std::min(until, patience), last_fault);
@@ -272,10 +296,11 @@ inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous
     const auto answer = said.fault ? std::nullopt : welcome::decode(said.body);
     if (!answer) {
       answered_fault = route + said.fault.value_or("what was answered is no welcome");
-      if (options.secret.empty()) {
-        answered_fault += "; the job may have a secret (GRADWEAVE_SECRET), and this rank was given none";
-      }
       return std::nullopt;
+    }
+    if (answer->other_job && options.ports > 1) {
+      answered_fault = route + answer->fault;
+      return std::nullopt;  // this job may meet at the next port
     }
     if (!answer->fault.empty()) {
       fail_rendezvous(options, answer->code, answer->culprit, answer->fault);
