@@ -110,7 +110,7 @@ TEST_CASE("two hosts: rank 0 alone on its host, the others on one") {
   CHECK(addresses_of(job, 0).peers == texts{"10.77.0.2"});
 }
 
-TEST_CASE("two hosts with two networks: GRADWEAVE_SOCKET_IFNAME chooses the second") {
+TEST_CASE("several hosts, wrong network interface picked: GRADWEAVE_SOCKET_IFNAME chooses another") {
   const testing::watchdog guard("two networks");
   const host_pair hosts;
   if (!possible(hosts)) {

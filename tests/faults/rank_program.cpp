@@ -100,10 +100,15 @@ class counted_transport {
   int size() const { return inner_.size(); }
   std::size_t try_send(int peer, std::span<const std::byte> bytes) { return counted(inner_.try_send(peer, bytes)); }
   std::size_t try_receive(int peer, std::span<std::byte> room) {
-    if (counter_->last_step) {
-      pause_for(counter_->told.slow_ms);
-    }
+    slow_down();
     return counted(inner_.try_receive(peer, room));
+  }
+  std::size_t try_send_pieces(int peer, std::span<const std::span<const std::byte>> pieces) {
+    return counted(inner_.try_send_pieces(peer, pieces));
+  }
+  std::size_t try_receive_pieces(int peer, std::span<const std::span<std::byte>> pieces) {
+    slow_down();
+    return counted(inner_.try_receive_pieces(peer, pieces));
   }
   bool try_send_control(int peer, const gw::control_message& message) {
     return counted(inner_.try_send_control(peer, message));
@@ -120,6 +125,12 @@ class counted_transport {
   std::uint64_t payload_bytes_sent() const { return inner_.payload_bytes_sent(); }
 
  private:
+  void slow_down() const {
+    if (counter_->last_step) {
+      pause_for(counter_->told.slow_ms);
+    }
+  }
+
   template <class Result>
   Result counted(Result moved) {
     if (moved) {
@@ -132,7 +143,7 @@ class counted_transport {
   message_counter* counter_;
 };
 
-static_assert(gw::byte_transport<counted_transport>);
+static_assert(gw::byte_transport<counted_transport> && gw::transport_takes_pieces<counted_transport>);
 
 settings parse(std::span<char* const> arguments) {
   settings told;

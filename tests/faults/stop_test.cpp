@@ -124,7 +124,7 @@ std::pair<std::uint64_t, std::uint64_t> second_step(const stop_case& which) {
 
 }  // namespace
 
-TEST_CASE("a rank that stops (SIGSTOP): the others name it at the deadline, with step and bucket; woken it fails too") {
+TEST_CASE("a rank stalls (SIGSTOP): the timeout names it on all others, with step and bucket; woken it fails too") {
   const testing::watchdog guard("stopped rank", 120s);
   std::vector<stop_case> cases;
   for (const int size : {2, 3, 4}) {
