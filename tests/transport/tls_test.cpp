@@ -67,7 +67,6 @@ TEST_CASE("tls_stream: ten MiB arrive as they were, and the end is seen") {
   const testing::watchdog guard("tls stream");
   boost::asio::io_context context;
   auto [caller, host, caller_fault, host_fault] = shake_hands(context, "secret", "secret");
-  CHECK_MESSAGE((caller && host), caller_fault << "; " << host_fault);
   REQUIRE((caller && host));
   std::vector<std::byte> sent(std::size_t{10} << 20);
   std::mt19937 random(1);

@@ -19,6 +19,8 @@
 #include <gradweave/assert.hpp>
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/collective/handshake.hpp>
+#include <gradweave/collective/lateness.hpp>
+#include <gradweave/collective/scattered.hpp>
 #include <gradweave/collective/schedule.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
@@ -218,7 +220,7 @@ class executor {
     }
     std::size_t& sent = channels_[peer].bytes_done;
     while (sent != bytes) {
-      const std::size_t taken = send_some(static_cast<int>(peer), buffer(step.source.buffer),
+      const std::size_t taken = send_some(transport_, static_cast<int>(peer), buffer(step.source.buffer),
                                           step.source.begin * element_bytes_ + sent, bytes - sent);
       if (taken == 0) {
         return false;
@@ -228,32 +230,11 @@ class executor {
     return true;
   }
 
-  /// Sends what goes at once of [offset, offset + bytes), from where it lies.
-  std::size_t send_some(int peer, std::span<const extent> from, std::size_t offset, std::size_t bytes) {
-    if constexpr (transport_takes_pieces<Transport>) {
-      std::array<std::span<const std::byte>, pieces_max> pieces;
-      const std::size_t count = first_pieces<const std::byte>(from, offset, bytes, pieces);
-      return transport_.try_send_pieces(peer, std::span<const std::span<const std::byte>>(pieces).first(count));
-    } else {
-      return transport_.try_send(peer, first_piece(from, offset, bytes));
-    }
-  }
-
-  std::size_t receive_some(int peer, std::span<const extent> to, std::size_t offset, std::size_t bytes) {
-    if constexpr (transport_takes_pieces<Transport>) {
-      std::array<std::span<std::byte>, pieces_max> pieces;
-      const std::size_t count = first_pieces<std::byte>(to, offset, bytes, pieces);
-      return transport_.try_receive_pieces(peer, std::span<const std::span<std::byte>>(pieces).first(count));
-    } else {
-      return transport_.try_receive(peer, first_piece(to, offset, bytes));
-    }
-  }
-
   bool run_receive(std::size_t id, const schedule_step& step) {
     const std::size_t bytes = step.target.count * element_bytes_;
     std::size_t& received = channels_[id].bytes_done;
     while (received != bytes) {
-      const std::size_t arrived = receive_some(step.peer, buffer(step.target.buffer),
+      const std::size_t arrived = receive_some(transport_, step.peer, buffer(step.target.buffer),
                                                step.target.begin * element_bytes_ + received, bytes - received);
       if (arrived == 0) {
         return false;
@@ -347,34 +328,17 @@ class executor {
   }
   std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
 
-  /// What a channel waits for. The lower, the surer it is that the peer is to blame.
-  enum lateness : std::uint8_t { not_entered, not_sending, not_receiving, nobody };
-
-  lateness lateness_of(std::size_t id) const {
-    if (id < ranks_) {
-      return handshake_.is_open(id) ? not_receiving : not_entered;
-    }
-    return id == local_channel() ? nobody : not_sending;
-  }
-
   failure timeout_failure() const {
-    lateness worst = nobody;
+    std::vector<late_rank> late;
     for (const std::size_t id : active_) {
-      worst = std::min(worst, lateness_of(id));
-    }
-    failure cause{errc::timed_out, -1, -1, -1, {}, ""};
-    std::string who;
-    for (const std::size_t id : active_) {
-      if (worst != nobody && lateness_of(id) == worst) {
-        const std::size_t p = id < ranks_ ? id : id - ranks_;
-        cause.rank = cause.rank == -1 ? static_cast<int>(p) : cause.rank;
-        who += (who.empty() ? "rank " : ", rank ") + std::to_string(p);
+      if (id < ranks_) {
+        late.push_back({id, handshake_.is_open(id) ? lateness::not_receiving : lateness::not_entered});
+      } else if (id != local_channel()) {
+        late.push_back({id - ranks_, lateness::not_sending});
       }
     }
-    constexpr std::array<const char*, 4> words = {" did not enter ", " stopped sending in ", " stopped receiving in ",
-                                                  "some rank takes no messages in "};
-    cause.detail = who + words[worst] + to_string(handshake_.own(0)) + " within " + std::to_string(timeout_.count()) +
-                   " ms, as rank " + std::to_string(transport_.rank()) + " saw it";
+    failure cause = blame(late, to_string(handshake_.own(0)) + " within " + std::to_string(timeout_.count()) +
+                                    " ms, as rank " + std::to_string(transport_.rank()) + " saw it");
     if (cause.rank >= 0) {
       const auto culprit = static_cast<std::size_t>(cause.rank);
       if (const auto last = handshake_.last_entered(culprit)) {
