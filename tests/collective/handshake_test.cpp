@@ -15,9 +15,9 @@ struct party {
   in_process_transport transport;
   handshake shake{2};
 
-  void begin(collective operation, std::uint64_t sequence, std::size_t elements) {
+  void begin(collective operation, std::uint64_t sequence, std::size_t elements, reduction reduce = {}) {
     const auto peer = static_cast<std::size_t>(1 - transport.rank());
-    shake.begin({.operation = operation, .kind = element_kind::float32}, sequence);
+    shake.begin({.operation = operation, .kind = element_kind::float32, .reduce = reduce}, sequence);
     shake.expect(peer, elements);
     shake.owe(peer, elements);
   }
@@ -63,6 +63,15 @@ TEST_CASE("handshake: another operation, or another count, is a mismatch that na
   others[1].begin(collective::all_reduce, 1, 6);
   others[0].exchange();
   CHECK_THROWS_AS(others[1].exchange(), sync_error);
+}
+
+TEST_CASE("handshake: calls that only divide otherwise are told apart in words too") {
+  auto ranks = pair_of_parties();
+  ranks[0].begin(collective::all_reduce, 1, 5, {.divisor = 2});
+  ranks[1].begin(collective::all_reduce, 1, 5, {.divisor = 3});
+  ranks[0].exchange();
+  CHECK_THROWS_WITH_AS(ranks[1].exchange(), doctest::Contains("they differ in the reduction or its divisor"),
+                       sync_error);
 }
 
 TEST_CASE("handshake: an early opening of the next collective waits, if nothing is owed in this one") {

@@ -105,13 +105,15 @@ class handshake {
 
   void check(std::size_t p, int own_rank) const {
     if (peers_[p].arrived != own(p)) {
+      const std::string here = to_string(own(p)), there = to_string(peers_[p].arrived);
       throw sync_error({errc::collective_mismatch,
                         static_cast<int>(p),
                         -1,
                         -1,
                         {},
-                        "ranks entered different collectives: rank " + std::to_string(own_rank) + " entered " +
-                            to_string(own(p)) + ", rank " + std::to_string(p) + " " + to_string(peers_[p].arrived)});
+                        "ranks entered different collectives: rank " + std::to_string(own_rank) + " entered " + here +
+                            ", rank " + std::to_string(p) + " " + there +
+                            (here == there ? "; they differ in the reduction or its divisor" : "")});
     }
   }
 
