@@ -108,7 +108,7 @@ void run_all(const std::vector<stop_case>& cases) {
         watch_until(jobs[i]->ranks(), [&] { return jobs[i]->sockets_left().empty(); }, 20s), name << ": left sockets");
   }
   CHECK(folder.is_empty());
-  MESSAGE(std::to_string(cases.size()) << " jobs with a timeout of 2000 ms; the slowest survivor ended after "
+  MESSAGE(std::to_string(cases.size()) << " jobs with a timeout of 2 s; the slowest survivor ended after "
                                        << std::chrono::duration_cast<std::chrono::milliseconds>(longest).count()
                                        << " ms");
 }
