@@ -174,12 +174,17 @@ class signal_inbox {
   int number() const { return inbox_.number(); }
   const sigset_t& mask_before() const { return before_; }
 
-  /// The next signal that has come, 0 where there is none.
-  int take() {
+  struct arrived {
+    int number = 0;  ///< 0: none
+    pid_t from = 0;  ///< of SIGCHLD, the process that ended; of several at once the first
+  };
+
+  /// The next signal that has come.
+  arrived take() {
     signalfd_siginfo info{};
     return ::read(inbox_.number(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)
-               ? static_cast<int>(info.ssi_signo)
-               : 0;
+               ? arrived{static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)}
+               : arrived{};
   }
 
  private:
@@ -210,9 +215,7 @@ class launcher {
   launcher(const launcher&) = delete;
   ~launcher() {
     signal_all(SIGKILL);
-    while (!processes_.empty()) {
-      reap(0);
-    }
+    reap_all(0);
   }
 
   int run() {
@@ -229,14 +232,15 @@ class launcher {
         }
         std::erase_if(outputs_, [](const launched_output& each) { return each.from.number() < 0; });
       }
-      for (int number = signals_.take(); number != 0; number = signals_.take()) {
-        if (number != SIGCHLD) {
-          signal_all(number);
-          fail(128 + number);
+      for (auto signal = signals_.take(); signal.number != 0; signal = signals_.take()) {
+        if (signal.number != SIGCHLD) {
+          signal_all(signal.number);
+          fail(128 + signal.number);
+        } else if (std::find(processes_.begin(), processes_.end(), signal.from) != processes_.end()) {
+          reap(signal.from, WNOHANG);  // before those that ended since, perhaps as a consequence
         }
       }
-      while (reap(WNOHANG)) {
-      }
+      reap_all(WNOHANG);
       if (status_ != 0 && std::chrono::steady_clock::now() > give_up_) {
         signal_all(SIGKILL);
       }
@@ -317,24 +321,27 @@ class launcher {
     }
   }
 
-  /// Takes note of one rank that has ended. Only the ranks are asked for: other children are not this launcher's.
-  bool reap(int flags) {
-    for (const pid_t process : processes_) {
-      int outcome = 0;
-      if (::waitpid(process, &outcome, flags) != process) {
-        continue;
-      }
-      const int status = WIFSIGNALED(outcome) ? 128 + WTERMSIG(outcome) : WEXITSTATUS(outcome);
-      if (status != 0) {
-        fail(status);
-      }
-      std::erase(processes_, process);
-      if (processes_.empty() && status_ == 0) {
-        give_up_ = std::chrono::steady_clock::now() + options_.patience;
-      }
-      return true;
+  /// Takes note of a rank, if it has ended.
+  void reap(pid_t process, int flags) {
+    int outcome = 0;
+    if (::waitpid(process, &outcome, flags) != process) {
+      return;
     }
-    return false;
+    const int status = WIFSIGNALED(outcome) ? 128 + WTERMSIG(outcome) : WEXITSTATUS(outcome);
+    if (status != 0) {
+      fail(status);
+    }
+    std::erase(processes_, process);
+    if (processes_.empty() && status_ == 0) {
+      give_up_ = std::chrono::steady_clock::now() + options_.patience;
+    }
+  }
+
+  /// Only the ranks are asked for: other children are not this launcher's.
+  void reap_all(int flags) {
+    for (const pid_t process : std::vector(processes_)) {
+      reap(process, flags);
+    }
   }
 
   launch_options options_;

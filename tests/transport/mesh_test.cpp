@@ -3,7 +3,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -201,6 +204,60 @@ TEST_CASE("connect_mesh: ranks that do not come are named to those who did") {
        told({{.rank = 0, .size = 4, .timeout = 3s}, {.rank = 2, .size = 4, .timeout = 3s}})) {
     CHECK(contains(answer, "did not come within 3000 ms: 1, 3"));
   }
+}
+
+TEST_CASE("connect_mesh: a rank that came and is gone before all are there is told to the others at once") {
+  const testing::watchdog guard("gone again");
+  const detail::reserved_port held(0);
+  std::vector<std::string> answers(3);
+  on_threads(3, [&](int rank) {
+    const rendezvous_options place{.rank = rank, .size = 4, .port = held.number(), .timeout = 50s};
+    if (rank == 2) {
+      boost::asio::io_context context;
+      const auto until = std::chrono::steady_clock::now() + 50s;
+      const detail::tcp_endpoint host(boost::asio::ip::address_v4::loopback(), held.number());
+      std::optional<detail::tcp_socket> socket;
+      for (std::string fault; !socket;) {
+        socket = detail::connect_until(context, host, std::nullopt, until, fault);
+      }
+      CHECK_FALSE(detail::prove_secret(context, *socket, "", until));
+      const detail::hello came{std::string(version_string), "default", 4, 2, "", 1};
+      detail::send_message(*socket, detail::message_kind::introduction, came.encode());
+      return;
+    }
+    try {
+      connect_mesh(place);
+    } catch (const sync_error& error) {
+      answers[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  for (const int rank : {0, 1}) {
+    CHECK(contains(answers[static_cast<std::size_t>(rank)], "rank 2 (127.0.0.1 port "));
+    CHECK(contains(answers[static_cast<std::size_t>(rank)], "came, and is gone again"));
+  }
+}
+
+TEST_CASE("connect_mesh: a rank 0 that is gone before all are there is told to those who came, at once") {
+  const testing::watchdog guard("rank 0 gone");
+  boost::asio::io_context context;
+  auto acceptor = detail::listen_at(context, 0);
+  const std::uint16_t port = acceptor.local_endpoint().port();
+  bool came = false;
+  std::string answer;
+  std::thread visitor([&] {
+    try {
+      connect_mesh({.rank = 1, .size = 2, .port = port, .timeout = 50s});
+    } catch (const sync_error& error) {
+      answer = error.what();
+    }
+  });
+  {
+    detail::reception desk(context, std::move(acceptor), "",
+                           [&](detail::tcp_socket, std::span<const std::byte>) { came = true; });
+    detail::run_until(context, std::chrono::steady_clock::now() + 50s, [&] { return came; });
+  }
+  visitor.join();
+  CHECK(contains(answer, "rank 0 is gone before all ranks had come"));
 }
 
 TEST_CASE("connect_mesh: where rank 0 does not come the others say so, with what they met instead") {

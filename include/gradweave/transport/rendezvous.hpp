@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <random>
 #include <span>
@@ -116,7 +117,9 @@ class rendezvous_host {
       if (!options_.file.empty()) {
         file.emplace(options_.file, this_place(options_.job, options_.interfaces, acceptor->local_endpoint().port()));
       }
-    } catch (const std::runtime_error& fault) {  // std::system_error, or Asio's own
+    } catch (const boost::system::system_error& fault) {
+      fail_rendezvous(options_, errc::internal, 0, "can't receive the others there: " + fault.code().message());
+    } catch (const std::system_error& fault) {
       fail_rendezvous(options_, errc::internal, 0, std::string("can't receive the others there: ") + fault.what());
     }
     reception desk(context_, std::move(*acceptor), options_.secret,
@@ -182,6 +185,17 @@ class rendezvous_host {
     }
     answer_.table[came->rank] = {came->address, came->port};
     guests_[came->rank] = std::move(guest);
+    watch(came->rank, who);
+  }
+
+  /// A guest has nothing to say until it is answered: what can be read is its end.
+  void watch(std::uint32_t rank, const std::string& who) {
+    guests_[rank]->async_wait(tcp_socket::wait_read, [this, rank, who, still_here = std::weak_ptr(alive_)](
+                                                         boost::system::error_code stopped) {
+      if (!stopped && !still_here.expired() && answer_.fault.empty()) {
+        answer_.refuse(errc::peer_lost, static_cast<std::int32_t>(rank), who + " came, and is gone again");
+      }
+    });
   }
 
   void say_who_is_missing(std::size_t refused) {
@@ -231,6 +245,7 @@ class rendezvous_host {
   const rendezvous_options& options_;
   std::vector<std::optional<tcp_socket>> guests_;
   welcome answer_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();  // what was asked to watch guests may outlive this
 };
 
 /// Where rank 0 may be, at this moment. Why nowhere, in `fault`.
@@ -293,6 +308,9 @@ inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous
                      .encode());
     const auto said =
         receive_message(context, *socket, message_kind::answer, welcome::bytes_max, until + std::chrono::seconds(3));
+    if (said.fault && std::chrono::steady_clock::now() < until) {
+      fail_rendezvous(options, errc::peer_lost, 0, route + "rank 0 is gone before all ranks had come: " + *said.fault);
+    }
     const auto answer = said.fault ? std::nullopt : welcome::decode(said.body);
     if (!answer) {
       answered_fault = route + said.fault.value_or("what was answered is no welcome");
