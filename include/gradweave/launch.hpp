@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <random>
 #include <span>
@@ -93,17 +94,28 @@ class reserved_port {
     if (wanted != 0) {
       return;
     }
-    holder_ = descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int yes = 1;
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    socklen_t length = sizeof any;
+    // Of both families where the host has both, as rank 0 will listen.
+    sockaddr_storage any{};
+    any.ss_family = AF_INET6;
+    holder_ = descriptor(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int no = 0, yes = 1;
+    if (holder_.number() < 0 || ::setsockopt(holder_.number(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) != 0) {
+      any.ss_family = AF_INET;
+      holder_ = descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    }
+    socklen_t length = any.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     auto* const address = reinterpret_cast<sockaddr*>(&any);
-    if (holder_.number() < 0 || ::setsockopt(holder_.number(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-        ::bind(holder_.number(), address, length) != 0 || ::getsockname(holder_.number(), address, &length) != 0) {
+    // Reuse is allowed only afterwards: who allows it before is given ports that others hold in the same way.
+    if (holder_.number() < 0 || ::bind(holder_.number(), address, length) != 0 ||
+        ::getsockname(holder_.number(), address, &length) != 0 ||
+        ::setsockopt(holder_.number(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) {
       throw_errno("no free port");
     }
-    number_ = ntohs(any.sin_port);
+    // The port lies at the same place in both.
+    static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+    std::uint16_t port = 0;
+    std::memcpy(&port, reinterpret_cast<const char*>(&any) + offsetof(sockaddr_in, sin_port), sizeof port);
+    number_ = ntohs(port);
   }
 
   std::uint16_t number() const { return number_; }

@@ -68,7 +68,9 @@ TEST_CASE("law 4: the counting allocator counts") {
 
 TEST_CASE("law 4: from the third step on nothing is allocated") {
   const testing::watchdog guard("law 4");
-  for (const auto& [over, choice] : networks_and_policies()) {
+  for (const law_case& each : networks_and_policies()) {
+    const network over = each.over;
+    const policy_choice& choice = each.choice;
     for (const int size : {1, 2, 3, 4}) {
       const auto slots = random_slots(5, 20);
       std::barrier all(size);

@@ -63,7 +63,9 @@ std::uint64_t bytes_of_step(const std::vector<trial_slot>& slots, compression_na
 
 TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
   const testing::watchdog guard("law 5");
-  for (const auto& [over, choice] : networks_and_policies()) {
+  for (const law_case& each : networks_and_policies()) {
+    const network over = each.over;
+    const policy_choice& choice = each.choice;
     for (const int size : {2, 3, 4}) {
       const auto slots = random_slots(static_cast<std::uint64_t>(size) + 40, 12);
       std::vector<std::vector<std::string>> logs(static_cast<std::size_t>(size));
@@ -90,7 +92,9 @@ TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
 
 TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and the step record") {
   const testing::watchdog guard("law 7");
-  for (const auto& [over, choice] : networks_and_policies()) {
+  for (const law_case& each : networks_and_policies()) {
+    const network over = each.over;
+    const policy_choice& choice = each.choice;
     for (const int size : {1, 2, 3, 4}) {
       const auto slots = random_slots(static_cast<std::uint64_t>(size) + 60, 15);
       constexpr std::uint64_t steps = 3;

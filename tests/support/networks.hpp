@@ -21,12 +21,17 @@ inline constexpr network networks[] = {network::loopback, network::tcp};
 
 inline const char* name_of(network which) { return which == network::loopback ? "loopback" : "tcp"; }
 
+struct law_case {
+  network over;
+  policy_choice choice;
+};
+
 /// Every choice of policies on every network.
-inline std::vector<std::pair<network, policy_choice>> networks_and_policies() {
-  std::vector<std::pair<network, policy_choice>> all;
+inline std::vector<law_case> networks_and_policies() {
+  std::vector<law_case> all;
   for (const network over : networks) {
     for (const policy_choice& choice : policy_choices()) {
-      all.emplace_back(over, choice);
+      all.push_back({over, choice});
     }
   }
   return all;

@@ -43,7 +43,7 @@ meeting meet(const std::string& of_caller, const std::string& of_host) {
     result.told_caller = prove_secret(own, *socket, of_caller, soon());
     if (!result.told_caller) {
       send_message(*socket, message_kind::introduction, {});
-      result.told_caller = receive_message(own, *socket, message_kind::answer, 10, soon()).fault;
+      result.told_caller = receive_message(own, *socket, {message_kind::answer}, 10, soon()).fault;
     }
     boost::asio::post(context, [&] { ended = true; });
   });

@@ -252,8 +252,10 @@ TEST_CASE("connect_mesh: a rank 0 that is gone before all are there is told to t
     }
   });
   {
-    detail::reception desk(context, std::move(acceptor), "",
-                           [&](detail::tcp_socket, std::span<const std::byte>) { came = true; });
+    detail::reception desk(context, std::move(acceptor), "", [&](detail::tcp_socket guest, std::span<const std::byte>) {
+      detail::send_message(guest, detail::message_kind::noted, {});
+      came = true;
+    });
     detail::run_until(context, std::chrono::steady_clock::now() + 50s, [&] { return came; });
   }
   visitor.join();

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -118,12 +119,14 @@ inline void send_message(tcp_socket& to, message_kind kind, std::span<const std:
 
 /// The body of the next message, or why there is none.
 struct received_message {
+  message_kind kind{};
   std::vector<std::byte> body;
   std::optional<std::string> fault;
 };
 
-inline received_message receive_message(boost::asio::io_context& context, tcp_socket& from, message_kind kind,
-                                        std::size_t bytes_max, deadline until) {
+inline received_message receive_message(boost::asio::io_context& context, tcp_socket& from,
+                                        std::initializer_list<message_kind> kinds, std::size_t bytes_max,
+                                        deadline until) {
   const auto read = [&](auto& room) {
     return finish_until(context, from, until, [&](auto handler) {
       boost::asio::async_read(from, boost::asio::buffer(room), std::move(handler));
@@ -136,10 +139,11 @@ inline received_message receive_message(boost::asio::io_context& context, tcp_so
     return message;
   }
   const auto opened = open_envelope(head, bytes_max);
-  if (!opened || opened->kind != kind) {
+  if (!opened || std::find(kinds.begin(), kinds.end(), opened->kind) == kinds.end()) {
     message.fault = "who answers there is not gradweave, or another version of it";
     return message;
   }
+  message.kind = opened->kind;
   message.body.resize(opened->body_bytes);
   message.fault = read(message.body);
   return message;
@@ -150,14 +154,14 @@ inline std::optional<std::string> prove_secret(boost::asio::io_context& context,
                                                const std::string& secret, deadline until) {
   const nonce own = fresh_nonce();
   send_message(socket, message_kind::caller_nonce, own);
-  const auto challenge = receive_message(context, socket, message_kind::host_nonce, own.size(), until);
+  const auto challenge = receive_message(context, socket, {message_kind::host_nonce}, own.size(), until);
   nonce other{};
   if (challenge.fault || challenge.body.size() != other.size()) {
     return challenge.fault.value_or("who answers there is not gradweave, or another version of it");
   }
   std::copy(challenge.body.begin(), challenge.body.end(), other.begin());
   send_message(socket, message_kind::caller_proof, prove(secret, prover::caller, own, other));
-  const auto answer = receive_message(context, socket, message_kind::host_proof, sizeof(secret_proof), until);
+  const auto answer = receive_message(context, socket, {message_kind::host_proof}, sizeof(secret_proof), until);
   if (answer.fault || !is_proof(answer.body, prove(secret, prover::host, own, other))) {
     return "this rank and who answers there do not know the same secret, or only one of both knows one "
            "(GRADWEAVE_SECRET)";

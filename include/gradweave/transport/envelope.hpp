@@ -25,6 +25,7 @@ enum class message_kind : std::uint8_t {
   caller_proof = 'p',
   host_proof = 'P',
   introduction = 'i',
+  noted = 'k',  ///< the introduction is right, and the caller is to wait
   answer = 'a',
 };
 

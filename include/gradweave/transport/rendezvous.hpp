@@ -65,7 +65,8 @@ inline boost::asio::ip::tcp::acceptor listen_at(boost::asio::io_context& context
   if (place.protocol() == tcp::v6()) {
     acceptor.set_option(boost::asio::ip::v6_only(address.has_value()));
   }
-  acceptor.set_option(tcp::acceptor::reuse_address(true));
+  // A job may begin right after another at the same port. Where any port will do it must be one that nobody holds.
+  acceptor.set_option(tcp::acceptor::reuse_address(port != 0));
   acceptor.bind(place);
   acceptor.listen(4096);
   return acceptor;
@@ -184,6 +185,7 @@ class rendezvous_host {
       return;
     }
     answer_.table[came->rank] = {came->address, came->port};
+    send_message(guest, message_kind::noted, {});
     guests_[came->rank] = std::move(guest);
     watch(came->rank, who);
   }
@@ -306,10 +308,15 @@ inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous
                  hello{std::string(version_string), options.job, static_cast<std::uint32_t>(options.size),
                        static_cast<std::uint32_t>(options.rank), own.address ? own.address->to_string() : "", own.port}
                      .encode());
-    const auto said =
-        receive_message(context, *socket, message_kind::answer, welcome::bytes_max, until + std::chrono::seconds(3));
-    if (said.fault && std::chrono::steady_clock::now() < until) {
-      fail_rendezvous(options, errc::peer_lost, 0, route + "rank 0 is gone before all ranks had come: " + *said.fault);
+    auto said = receive_message(context, *socket, {message_kind::noted, message_kind::answer}, welcome::bytes_max,
+                                std::min(until, patience));
+    if (!said.fault && said.kind == message_kind::noted) {
+      said = receive_message(context, *socket, {message_kind::answer}, welcome::bytes_max,
+                             until + std::chrono::seconds(3));
+      if (said.fault && std::chrono::steady_clock::now() < until) {
+        fail_rendezvous(options, errc::peer_lost, 0,
+                        route + "rank 0 is gone before all ranks had come: " + *said.fault);
+      }
     }
     const auto answer = said.fault ? std::nullopt : welcome::decode(said.body);
     if (!answer) {
