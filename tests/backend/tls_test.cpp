@@ -1,7 +1,6 @@
 #include <gradweave/backend/tls.hpp>
 
 #include <chrono>
-#include <cstdint>
 
 #include <doctest/doctest.h>
 
@@ -16,9 +15,10 @@ using namespace std::chrono_literals;
 TEST_CASE("tls: conforms as a backend") {
   const testing::watchdog guard("backend conformance of tls", 120s);
   const auto run = [](int size, auto&& body) {
-    const std::uint16_t port = tests::free_port();
+    const detail::reserved_port place(0);
     tests::on_threads(size, [&](int rank) {
-      body(backend::tls::from_options({.meet = {.rank = rank, .size = size, .port = port, .secret = "a secret"}}));
+      body(backend::tls::from_options(
+          {.meet = {.rank = rank, .size = size, .port = place.number(), .secret = "a secret"}}));
     });
   };
   const auto report = testing::check_backend(run, {.sizes = {1, 3}});

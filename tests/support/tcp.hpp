@@ -11,19 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-
 #include <gradweave/backend/tcp.hpp>
 #include <gradweave/launch.hpp>
 
 namespace gradweave::tests {
 
 /// A port that was free a moment ago.
-inline std::uint16_t free_port() {
-  boost::asio::io_context context;
-  return boost::asio::ip::tcp::acceptor(context, {boost::asio::ip::address_v6::any(), 0}).local_endpoint().port();
-}
+inline std::uint16_t free_port() { return detail::reserved_port(0).number(); }
 
 /// Calls `body(rank)` on `size` threads and rethrows the first exception, that of the lowest rank.
 template <class Body>
