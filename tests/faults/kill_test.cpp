@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -137,10 +138,11 @@ void tell(const std::string& what, std::size_t jobs, std::chrono::nanoseconds lo
 }  // namespace
 
 TEST_CASE("a killed rank: at each message of two steps, all others end and name it in the same words") {
-  const testing::watchdog guard("killed rank", 180s);
+  const bool full = std::getenv("GRADWEAVE_TEST_FULL") != nullptr;  // every rank, at every message
+  const testing::watchdog guard("killed rank", full ? 1500s : 180s);
   std::vector<kill_case> cases;
   const auto add = [&](const kill_case& which, std::uint64_t count_max) {
-    const auto more = cases_of(which, count_max);
+    const auto more = cases_of(which, full ? UINT64_MAX : count_max);
     cases.insert(cases.end(), more.begin(), more.end());
   };
   add({2, 0, 0, "kill", false, false}, 60);
@@ -150,6 +152,10 @@ TEST_CASE("a killed rank: at each message of two steps, all others end and name 
   add({3, 1, 0, "kill", false, true}, 30);
   add({4, 0, 0, "kill", true, true}, 30);
   add({4, 2, 0, "kill", false, false}, 60);
+  if (full) {
+    add({4, 1, 0, "kill", false, true}, 0);
+    add({4, 3, 0, "kill", true, false}, 0);
+  }
   const auto longest = run_all(cases);
   tell("killed rank", cases.size(), longest);
 }
