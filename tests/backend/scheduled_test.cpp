@@ -21,6 +21,16 @@ TEST_CASE("scheduled: a timeout that is not positive is refused") {
   CHECK_THROWS_AS(backend::scheduled("test", std::move(ends[0]), {.timeout = 0ms}), contract_violation);
 }
 
+TEST_CASE("scheduled: pieces that do not cover all ranks are refused") {
+  auto ends = in_process_transport::connect(2);
+  backend::scheduled pair("test", std::move(ends[0]));
+  const std::size_t pieces[] = {0, 4};
+  for (const collective operation : {collective::reduce_scatter, collective::all_gather, collective::all_to_all}) {
+    CHECK_THROWS_AS(pair.start({.operation = operation, .pieces = pieces, .source_pieces = pieces}),
+                    contract_violation);
+  }
+}
+
 TEST_CASE("scheduled: one rank alone completes every collective at once") {
   auto ends = in_process_transport::connect(1);
   backend::scheduled alone("test", std::move(ends[0]));

@@ -47,7 +47,7 @@ std::pair<std::array<std::string, 2>, std::chrono::nanoseconds> told(entered fir
     const entered mine = rank == 0 ? first : second;
     std::vector<std::byte> memory(mine.elements * element_bytes(mine.kind));
     const extent whole{memory.data(), memory.size(), 0};
-    const std::array<std::size_t, 2> pieces{mine.elements / 2, mine.elements - mine.elements / 2};
+    const std::array<std::size_t, 3> pieces{0, mine.elements / 2, mine.elements};
     const auto begin = std::chrono::steady_clock::now();
     try {
       run_collective(backend, {.operation = mine.operation, .kind = mine.kind, .data = {&whole, 1}, .pieces = pieces});

@@ -72,6 +72,12 @@ class scheduled {
   host_arena allocate_arena(std::size_t bytes) { return host_arena(bytes); }
 
   void start(const collective_request& request) {
+    const bool cut = request.operation == collective::reduce_scatter || request.operation == collective::all_gather ||
+                     request.operation == collective::all_to_all;
+    const auto positions = static_cast<std::size_t>(size()) + 1;
+    require(!cut || request.pieces.size() == positions, "backend: pieces must hold a position a rank, and the end");
+    require(request.operation != collective::all_to_all || request.source_pieces.size() == positions,
+            "backend: source_pieces must hold a position a rank, and the end");
     executor_->start(request, selector_.select({rank(), size()}, request));
   }
   bool poll() { return executor_->poll(); }
