@@ -80,3 +80,11 @@ TEST_CASE("comes_before: what a rank did is told before what others missed, then
   CHECK(comes_before(failure{errc::aborted, 1, -1, -1, {}, "", 9}, aborted));
   CHECK_FALSE(comes_before(aborted, aborted));
 }
+
+TEST_CASE("comes_before: of two causes that differ at all one comes first") {
+  failure a{errc::peer_lost, 1, 2, 0, {"slot"}, "gone (port 1)"};
+  failure b = a;
+  CHECK_FALSE(comes_before(a, b));
+  b.detail = "gone (port 2)";
+  CHECK(comes_before(a, b) != comes_before(b, a));
+}
