@@ -86,8 +86,13 @@ class synchronizer {
 
   /// Set-up and totals in words, a few lines.
   std::string report() const {
-    detail::report_input input{rank(), engine_->describe(), engine_->gradients().size(), engine_->plan().buckets.size(),
-                               {},     statistics()};
+    detail::report_input input{.rank = rank(),
+                               .said = engine_->describe(),
+                               .here = engine_->describe_here(),
+                               .slots = engine_->gradients().size(),
+                               .buckets = engine_->plan().buckets.size(),
+                               .uncompressed = {},
+                               .statistics = statistics()};
     bool compresses_any = false;
     for (const manifest_entry& entry : engine_->gradients().entries()) {
       const element_kind kind = entry.gradient.kind();

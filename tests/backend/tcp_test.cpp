@@ -1,10 +1,13 @@
 #include <gradweave/backend/tcp.hpp>
 
 #include <chrono>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
+#include <gradweave/gradweave.hpp>
 #include <gradweave/testing/backend_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
@@ -24,4 +27,24 @@ TEST_CASE("tcp: a timeout names the rank that is missing") {
   const auto report =
       testing::check_backend_timeout([](int size, auto&& body) { tests::run_tcp(size, body, {.timeout = 1500ms}); });
   CHECK_MESSAGE(report.passed(), to_string(report));
+}
+
+TEST_CASE("tcp: the report says from the start who is let in, and which interface is used") {
+  const testing::watchdog guard("report of tcp");
+  for (const bool closed : {false, true}) {
+    const detail::reserved_port place(0);
+    tests::on_threads(2, [&](int rank) {
+      std::vector<float> gradient(3);
+      manifest gradients;
+      gradients.add("weight", gradient);
+      const auto sync = synchronize(
+          std::move(gradients),
+          backend::tcp::from_options(
+              {.meet = {.rank = rank, .size = 2, .port = place.number(), .secret = closed ? "a secret" : ""}}));
+      const std::string report = sync.report();
+      CHECK(report.find(closed ? "  backend.strangers = secret\n"
+                               : "  backend.strangers = let in: the job is open to its network") != std::string::npos);
+      CHECK(report.find("  talks from = 127.0.0.1 (lo)\n") != std::string::npos);
+    });
+  }
 }

@@ -42,6 +42,12 @@ TEST_CASE("choose_address: of the wanted interface, of the meeting place's famil
         std::string::npos);
 }
 
+TEST_CASE("name_with_interface: an address and who has it") {
+  const std::vector<interface_address> present{{"eth0", make_address("10.0.0.5")}};
+  CHECK(name_with_interface(make_address("10.0.0.5"), present) == "10.0.0.5 (eth0)");
+  CHECK(name_with_interface(make_address("10.0.0.6"), present) == "10.0.0.6");
+}
+
 TEST_CASE("interface_addresses: this host has a loopback interface") {
   const auto present = interface_addresses();
   CHECK(std::any_of(present.begin(), present.end(), [](const auto& each) { return each.address.is_loopback(); }));

@@ -87,6 +87,13 @@ class scheduled {
 
   std::uint64_t payload_bytes_sent() const { return executor_->transport().payload_bytes_sent(); }
 
+  /// What is this rank's own, where the transport says something: for the report.
+  void describe_here(description& sink) const {
+    if constexpr (requires { executor_->transport().describe_here(sink); }) {
+      std::as_const(executor_->transport()).describe_here(sink);
+    }
+  }
+
   void describe(description& sink) const {
     sink.add("name", name_);
     sink.add("size", size());

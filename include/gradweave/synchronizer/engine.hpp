@@ -155,6 +155,15 @@ class engine {
     return said;
   }
 
+  /// What ranks need not share.
+  description describe_here() const {
+    description said;
+    if constexpr (requires { backend_.describe_here(said); }) {
+      backend_.describe_here(said);
+    }
+    return said;
+  }
+
   bool compresses(element_kind kind) const { return compression_.compresses(kind); }
 
   // ---- the lane's side ----------------------------------------------------------------------------------------------

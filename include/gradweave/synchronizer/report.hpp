@@ -39,6 +39,7 @@ inline std::string bytes_in_words(std::uint64_t bytes) {
 struct report_input {
   int rank = 0;
   description said;
+  description here;  ///< of this rank alone
   std::size_t slots = 0;
   std::size_t buckets = 0;
   std::vector<element_kind> uncompressed;  ///< kinds that the compression policy leaves as they are, though it has one
@@ -47,8 +48,10 @@ struct report_input {
 
 inline std::string write_report(const report_input& input) {
   std::string text = "gradweave report of rank " + std::to_string(input.rank) + "\n";
-  for (const auto& [key, value] : input.said.entries()) {
-    text += "  " + key + " = " + value + "\n";
+  for (const description* each : {&input.said, &input.here}) {
+    for (const auto& [key, value] : each->entries()) {
+      text += "  " + key + " = " + value + "\n";
+    }
   }
   text += "  gradients: " + std::to_string(input.slots) + " in " + std::to_string(input.buckets) + " buckets\n";
   for (const element_kind kind : input.uncompressed) {

@@ -46,6 +46,7 @@ struct asio_link {
   Stream payload;
   Stream control;
   std::string route;  ///< from where to where they lead, for people
+  std::string here;   ///< the own address and the network interface that has it
 };
 
 namespace detail {
@@ -199,6 +200,17 @@ class asio_mesh {
 
   std::uint64_t payload_bytes_sent() const { return sent_; }
 
+  /// This rank's addresses, each once.
+  std::string here() const {
+    std::string all;
+    for (const peer& each : peers_) {
+      if (each.link && all.find(each.link->here) == std::string::npos) {
+        all += (all.empty() ? "" : ", ") + each.link->here;
+      }
+    }
+    return all;
+  }
+
   const std::string& route(int to) const { return peers_[static_cast<std::size_t>(to)].link->route; }
 
  private:
@@ -331,6 +343,7 @@ class basic_asio_transport {
   /// Both addresses of the connection to a peer.
   std::string route(int peer) const { return mesh_->route(peer); }
   void describe(description& sink) const { sink.add("strangers", protection_); }
+  void describe_here(description& sink) const { sink.add("talks from", mesh_->here()); }
 
  private:
   std::unique_ptr<detail::asio_mesh<Stream>> mesh_;

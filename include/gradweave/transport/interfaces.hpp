@@ -54,6 +54,14 @@ inline std::vector<interface_address> interface_addresses() {
   return found;
 }
 
+/// "10.0.0.5 (eth0)".
+inline std::string name_with_interface(const boost::asio::ip::address& address,
+                                       const std::vector<interface_address>& present) {
+  const auto found =
+      std::find_if(present.begin(), present.end(), [&](const auto& each) { return each.address == address; });
+  return address.to_string() + (found == present.end() ? "" : " (" + found->name + ")");
+}
+
 /// Whether `name` is one of `wanted`: names with commas between; `eth*` are those that begin with eth; a `^` in front of
 /// all means all but these.
 inline bool is_wanted_interface(std::string_view wanted, std::string_view name) {

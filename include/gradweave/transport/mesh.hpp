@@ -68,12 +68,14 @@ class mesh_builder {
         call(peer, which, source, until);
       }
     }
+    const std::string listens_at = to_text(own.local_endpoint());
     reception desk(context_, std::move(own), options_.secret,
                    [this](tcp_socket guest, std::span<const std::byte> body) { receive(std::move(guest), body); });
     if (!run_until(context_, until, [this] { return missing() == options_.size; })) {
       fail_rendezvous(options_, errc::timed_out, missing(),
-                      "rank " + std::to_string(missing()) + " came to the rendezvous, but never called " +
-                          (source ? source->to_string() : "this rank") + to_text_of_refused(desk.refused()));
+                      "rank " + std::to_string(missing()) + " (" + place_of(missing()) +
+                          ") came to the rendezvous, but never called " + listens_at +
+                          to_text_of_refused(desk.refused()));
     }
     std::vector<std::optional<asio_link<Stream>>> links(sockets_.size());
     for (std::size_t peer = 0; peer < sockets_.size(); ++peer) {
@@ -117,6 +119,12 @@ class mesh_builder {
     }
   }
 
+  /// Where rank 0 says that a rank is.
+  std::string place_of(int rank) const {
+    const auto& [address, port] = job_.answer.table[static_cast<std::size_t>(rank)];
+    return (address.empty() ? "on rank 0's host" : address) + " port " + std::to_string(port);
+  }
+
   /// The first rank above this one that has not called; the size where all have.
   int missing() const {
     for (std::size_t rank = static_cast<std::size_t>(options_.rank) + 1; rank < sockets_.size(); ++rank) {
@@ -132,12 +140,15 @@ class mesh_builder {
     auto& [payload, control] = sockets_[static_cast<std::size_t>(peer)];
     const stream_side side = peer < options_.rank ? stream_side::caller : stream_side::host;
     const std::string route = route_of(*payload);
+    boost::system::error_code closed;
+    const std::string here =
+        name_with_interface(plain(payload->local_endpoint(closed).address()), interface_addresses());
     try {
       prepare_socket(*payload);
       prepare_socket(*control);
       Stream first(std::move(*payload), side, options_.secret, until);
       Stream second(std::move(*control), side, options_.secret, until);
-      return {std::move(first), std::move(second), route};
+      return {std::move(first), std::move(second), route, here};
     } catch (const std::runtime_error& fault) {
       fail_rendezvous(options_, errc::peer_lost, peer,
                       "rank " + std::to_string(peer) + ", " + route + ": " + fault.what());
