@@ -32,6 +32,7 @@
 #include <gradweave/synchronizer/bucket_set.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
+#include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/step_meter.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
 #include <gradweave/version.hpp>
@@ -155,14 +156,7 @@ class engine {
     return said;
   }
 
-  /// What ranks need not share.
-  description describe_here() const {
-    description said;
-    if constexpr (requires { backend_.describe_here(said); }) {
-      backend_.describe_here(said);
-    }
-    return said;
-  }
+  description describe_here() const { return own_description(backend_); }
 
   bool compresses(element_kind kind) const { return compression_.compresses(kind); }
 

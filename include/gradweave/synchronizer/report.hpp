@@ -35,6 +35,16 @@ inline std::string bytes_in_words(std::uint64_t bytes) {
                                     : decimal(value / (step * step * step), "GiB");
 }
 
+/// What the backend says of this rank alone, if anything: ranks need not share it.
+template <class Backend>
+description own_description(const Backend& backend) {
+  description said;
+  if constexpr (requires { backend.describe_here(said); }) {
+    backend.describe_here(said);
+  }
+  return said;
+}
+
 /// What the report is made of.
 struct report_input {
   int rank = 0;
