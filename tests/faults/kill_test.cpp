@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,24 +62,7 @@ std::uint64_t events_in_two_steps(kill_case which) {
 
 /// Checks a job that is over. The longest time that a survivor took to end.
 std::chrono::nanoseconds check(const kill_case& which, const rank_job& job) {
-  const std::string name = which.to_string();
-  const rank_story culprit = job.story(which.culprit);
-  REQUIRE_MESSAGE(culprit.fault_at.has_value(), name << job.transcript());
-  std::chrono::nanoseconds longest{0};
-  std::optional<std::string> sentence;
-  for (int rank = 0; rank < which.size; ++rank) {
-    if (rank == which.culprit) {
-      continue;
-    }
-    const rank_story told = job.story(rank);
-    sentence = sentence.value_or(told.sentence);
-    CHECK_MESSAGE(job.rank(rank).status() == 1, name << job.transcript());
-    CHECK_MESSAGE(told.code == "peer lost", name << job.transcript());
-    CHECK_MESSAGE(told.rank == which.culprit, name << job.transcript());
-    CHECK_MESSAGE(told.sentence == *sentence, name << job.transcript());
-    longest = std::max<std::chrono::nanoseconds>(longest, job.rank(rank).ended_at() - *culprit.fault_at);
-  }
-  return longest;
+  return check_survivors(which.to_string(), job, which.culprit, "peer lost", [](const rank_story&) {});
 }
 
 /// Runs jobs, some at a time.

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <doctest/doctest.h>
+
 #include <gradweave/launch.hpp>
 
 #include "tests/support/processes.hpp"
@@ -176,5 +178,30 @@ class rank_job {
   detail::reserved_port port_;
   process_list ranks_;
 };
+
+/// Checks of a job in which `culprit` failed that every other rank ended with an error of that code which names it, all
+/// in the same words; `also(story)` checks more of each. The longest time from the fault until one ended.
+template <class Also>
+std::chrono::nanoseconds check_survivors(const std::string& name, const rank_job& job, int culprit,
+                                         const std::string& code, Also&& also) {
+  const rank_story cause = job.story(culprit);
+  REQUIRE_MESSAGE(cause.fault_at.has_value(), name << job.transcript());
+  std::chrono::nanoseconds longest{0};
+  std::optional<std::string> sentence;
+  for (int rank = 0; rank < static_cast<int>(job.ranks().size()); ++rank) {
+    if (rank == culprit) {
+      continue;
+    }
+    const rank_story told = job.story(rank);
+    sentence = sentence.value_or(told.sentence);
+    CHECK_MESSAGE(job.rank(rank).status() == 1, name << job.transcript());
+    CHECK_MESSAGE(told.code == code, name << job.transcript());
+    CHECK_MESSAGE(told.rank == culprit, name << job.transcript());
+    CHECK_MESSAGE(told.sentence == *sentence, name << job.transcript());
+    also(told);
+    longest = std::max<std::chrono::nanoseconds>(longest, job.rank(rank).ended_at() - *cause.fault_at);
+  }
+  return longest;
+}
 
 }  // namespace gradweave::tests
