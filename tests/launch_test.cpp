@@ -1,9 +1,12 @@
 #include <gradweave/launch.hpp>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,6 +93,56 @@ TEST_CASE("launch: passes on a signal") {
   CHECK(::waitpid(launching, &outcome, 0) == launching);
   CHECK(WIFEXITED(outcome));
   CHECK(WEXITSTATUS(outcome) == 128 + SIGTERM);
+}
+
+TEST_CASE("launch: of ranks that end before it looks, the first one's status is returned") {
+  const testing::watchdog guard("launch order");
+  std::array<std::array<int, 2>, 2> pipes{};  // each rank waits for a line from its own
+  for (auto& each : pipes) {
+    REQUIRE(::pipe(each.data()) == 0);
+  }
+  const pid_t launching = ::fork();
+  REQUIRE(launching >= 0);
+  if (launching == 0) {
+    std::string shell = "sh", flag = "-c",
+                text = "if [ $RANK = 0 ]; then read line <&" + std::to_string(pipes[0][0]) +
+                       "; exit 3; else read line <&" + std::to_string(pipes[1][0]) + "; kill -KILL $$; fi";
+    std::vector<char*> arguments{shell.data(), flag.data(), text.data()};
+    ::_exit(launch(arguments, {.ranks = 2, .program = "/bin/sh", .name_ranks = false}));
+  }
+  const auto wait_for_children = [&](std::size_t wanted, bool ended) {
+    for (std::size_t found = 0; found != wanted; std::this_thread::sleep_for(5ms)) {
+      found = 0;
+      for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        std::ifstream in(entry.path() / "stat");
+        std::string text;
+        std::getline(in, text);
+        std::istringstream words(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+        char state = ' ';
+        pid_t parent = 0;
+        words >> state >> parent;
+        found += parent == launching && (!ended || state == 'Z');
+      }
+    }
+  };
+  wait_for_children(2, false);
+  ::kill(launching, SIGSTOP);
+  int outcome = 0;
+  REQUIRE(::waitpid(launching, &outcome, WUNTRACED) == launching);
+  REQUIRE(WIFSTOPPED(outcome));
+  std::size_t ended = 0;
+  for (const std::size_t rank : {1U, 0U}) {
+    REQUIRE(::write(pipes[rank][1], "\n", 1) == 1);
+    wait_for_children(++ended, true);
+  }
+  ::kill(launching, SIGCONT);
+  REQUIRE(::waitpid(launching, &outcome, 0) == launching);
+  CHECK(WIFEXITED(outcome));
+  CHECK(WEXITSTATUS(outcome) == 128 + SIGKILL);
+  for (const auto& each : pipes) {
+    ::close(each[0]);
+    ::close(each[1]);
+  }
 }
 
 TEST_CASE("launch: no rank outlives a launcher that is killed") {
