@@ -78,9 +78,10 @@ class mesh_builder {
                           to_text_of_refused(desk.refused()));
     }
     std::vector<std::optional<asio_link<Stream>>> links(sockets_.size());
+    const auto interfaces = interface_addresses();
     for (std::size_t peer = 0; peer < sockets_.size(); ++peer) {
       if (sockets_[peer][0]) {
-        links[peer].emplace(make_link(static_cast<int>(peer), until));
+        links[peer].emplace(make_link(static_cast<int>(peer), interfaces, until));
       }
     }
     return links;
@@ -136,13 +137,12 @@ class mesh_builder {
   }
 
   /// All ranks go through their peers in order, so that no two wait for each other.
-  asio_link<Stream> make_link(int peer, deadline until) {
+  asio_link<Stream> make_link(int peer, const std::vector<interface_address>& interfaces, deadline until) {
     auto& [payload, control] = sockets_[static_cast<std::size_t>(peer)];
     const stream_side side = peer < options_.rank ? stream_side::caller : stream_side::host;
     const std::string route = route_of(*payload);
     boost::system::error_code closed;
-    const std::string here =
-        name_with_interface(plain(payload->local_endpoint(closed).address()), interface_addresses());
+    const std::string here = name_with_interface(plain(payload->local_endpoint(closed).address()), interfaces);
     try {
       prepare_socket(*payload);
       prepare_socket(*control);
