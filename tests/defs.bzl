@@ -13,12 +13,12 @@ _ALONE = [
 ]
 
 # Most of what a compiler does for a test file it does for the headers that all of them include.
-_FILES_AT_ONCE = 12
+_FILES_AT_ONCE = 24
 
 def gradweave_test(name, srcs, deps = [], size = "medium", **kwargs):
     """One test binary from several *_test.cpp files, by doctest.
 
-    The files are compiled a dozen at once: every header that they include comes first, then each file in a namespace of its
+    The files are compiled two dozen at once: every header that they include comes first, then each file in a namespace of its
     own, where its includes are void.
 
     Args:
