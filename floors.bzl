@@ -15,6 +15,7 @@ FLOORS = [
             "description.hpp",
             "error.hpp",
             "extent.hpp",
+            "host_memory.hpp",
             "version.hpp",
             "wire.hpp",
         ],

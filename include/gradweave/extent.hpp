@@ -84,4 +84,16 @@ std::size_t first_pieces(std::span<const extent> buffer, std::size_t offset, std
   return count;
 }
 
+/// `bytes` bytes from `begin` on of a buffer.
+struct buffer_range {
+  std::span<const extent> buffer;
+  std::size_t begin = 0;
+  std::size_t bytes = 0;
+
+  /// The contiguous piece at `offset` of the range.
+  std::span<std::byte> piece_at(std::size_t offset, std::size_t bytes_max) const {
+    return first_piece(buffer, begin + offset, std::min(bytes_max, bytes - offset));
+  }
+};
+
 }  // namespace gradweave

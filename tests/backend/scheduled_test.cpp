@@ -9,13 +9,6 @@
 using namespace gradweave;
 using namespace std::chrono_literals;
 
-TEST_CASE("host_arena: is zeroed, on a page boundary, and may be empty") {
-  const backend::host_arena arena(10'000);
-  CHECK(reinterpret_cast<std::uintptr_t>(arena.data()) % backend::host_arena::alignment == 0);
-  CHECK(std::all_of(arena.data(), arena.data() + 10'000, [](std::byte b) { return b == std::byte{0}; }));
-  CHECK(backend::host_arena(0).data() != nullptr);
-}
-
 TEST_CASE("scheduled: a timeout that is not positive is refused") {
   auto ends = in_process_transport::connect(1);
   CHECK_THROWS_AS(backend::scheduled("test", std::move(ends[0]), {.timeout = 0ms}), contract_violation);

@@ -12,7 +12,7 @@ using namespace gradweave::tests;
 TEST_CASE("chain_broadcast: is proved from every root, and sends (N-1) count elements") {
   for (const int size : proved_sizes()) {
     for (const int root : {0, size / 2, size - 1}) {
-      for (const std::size_t count : proved_counts()) {
+      for (const std::size_t count : proved_counts(size)) {
         const auto ranks = schedules_of_all(
             size, [&](schedule_world world, schedule& out) { chain_broadcast(world, root, count, 300, out); });
         const proof result = prove(ranks, {.operation = collective::broadcast, .root = root, .elements = count});

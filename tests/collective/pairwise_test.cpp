@@ -11,28 +11,34 @@ using namespace gradweave::tests;
 
 TEST_CASE("pairwise_all_to_all: is proved where every pair exchanges another length, and sends nothing twice") {
   for (const int size : proved_sizes()) {
-    for (const std::size_t scale : {0U, 1U, 5U}) {
-      const auto length = [&](int from, int to) { return static_cast<std::size_t>((from * 3 + to * 5) % 7) * scale; };
-      collective_claim claim{.operation = collective::all_to_all};
-      std::size_t travelling = 0;
-      for (int rank = 0; rank < size; ++rank) {
-        auto& in = claim.pieces.emplace_back(1, 0);
-        auto& out = claim.source_pieces.emplace_back(1, 0);
-        for (int peer = 0; peer < size; ++peer) {
-          in.push_back(in.back() + length(peer, rank));
-          out.push_back(out.back() + length(rank, peer));
-          travelling += peer == rank ? 0 : length(rank, peer);
-        }
-      }
+    for (const std::size_t scale : proved_scales(size)) {
+      const auto cut = all_to_all_cuts(size, scale);
       const auto ranks = schedules_of_all(size, [&](schedule_world world, schedule& out) {
         const auto r = static_cast<std::size_t>(world.rank);
-        pairwise_all_to_all(world, claim.source_pieces[r], claim.pieces[r], out);
+        pairwise_all_to_all(world, cut.source_pieces[r], cut.pieces[r], out);
       });
-      const proof result = prove(ranks, claim);
+      const proof result =
+          prove(ranks, {.operation = collective::all_to_all, .pieces = cut.pieces, .source_pieces = cut.source_pieces});
       CAPTURE(size);
       CAPTURE(scale);
       CHECK_MESSAGE(result.holds(), result.fault);
-      CHECK(result.elements_sent == travelling);
+      CHECK(result.elements_sent == cut.moved);
+    }
+  }
+}
+
+TEST_CASE("pairwise_gather: is proved for uneven pieces, and sends each piece once") {
+  for (const int size : proved_sizes()) {
+    for (const int root : {0, size / 2}) {
+      const auto pieces = uneven_pieces(size, 3);
+      const auto ranks = schedules_of_all(
+          size, [&](schedule_world world, schedule& out) { pairwise_gather(world, root, pieces, out); });
+      const proof result =
+          prove(ranks, {.operation = collective::gather, .root = root, .pieces = for_all(size, pieces)});
+      CAPTURE(size);
+      CAPTURE(root);
+      CHECK_MESSAGE(result.holds(), result.fault);
+      CHECK(result.elements_sent == pieces.back() - piece_of(pieces, root).count);
     }
   }
 }

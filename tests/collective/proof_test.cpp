@@ -5,8 +5,14 @@
 
 #include <doctest/doctest.h>
 
+#include <gradweave/collective/direct.hpp>
+#include <gradweave/collective/halving_doubling.hpp>
+#include <gradweave/collective/hierarchical.hpp>
+#include <gradweave/collective/recursive_doubling.hpp>
 #include <gradweave/collective/ring.hpp>
 #include <gradweave/collective/select.hpp>
+#include <gradweave/collective/shared.hpp>
+#include <gradweave/collective/tree.hpp>
 
 #include "tests/support/schedules.hpp"
 
@@ -27,6 +33,7 @@ schedule mutated(schedule plan, const mutation& change, int size) {
     case mutation::drop:
       step.kind = step_kind::copy;
       step.source = step.target = {};
+      step.sources_count = step.targets_count = 0;
       break;
     case mutation::repeat: {
       const schedule_step again = step;
@@ -37,11 +44,20 @@ schedule mutated(schedule plan, const mutation& change, int size) {
         case step_kind::receive_reduce: plan.receive_reduce(again.peer, again.target, {last}); break;
         case step_kind::copy: plan.copy(again.source, again.target, {last}); break;
         case step_kind::divide: plan.divide(again.target, {last}); break;
+        case step_kind::reduce:
+          plan.reduce(std::vector(plan.sources(again).begin(), plan.sources(again).end()),
+                      std::vector(plan.targets(again).begin(), plan.targets(again).end()), again.divides, {last});
+          break;
+        case step_kind::lend:
+          again.target.count != 0 ? plan.lend_to_write(again.peer, again.target)
+                                  : plan.lend_to_read(again.peer, again.source);
+          break;
+        case step_kind::give_back: plan.give_back(again.peer, {last}); break;
       }
       break;
     }
     case mutation::redirect: step.peer = (step.peer + 1) % size; break;
-    case mutation::shift: (step.kind == step_kind::send ? step.source : step.target).begin += 1; break;
+    case mutation::shift: (step.target.count != 0 ? step.target : step.source).begin += 1; break;
     case mutation::drop_first_dependency:
       ++step.dependencies_begin;
       --step.dependencies_count;
@@ -66,8 +82,11 @@ void every_mutation_is_caught(int size, const collective_claim& claim, const std
     for (std::size_t i = 0; i < ranks[rank].steps().size(); ++i) {
       const schedule_step& step = ranks[rank].steps()[i];
       check({i, mutation::drop});
-      check({i, mutation::shift});
-      if (step.kind != step_kind::copy) {  // copying the same twice changes nothing
+      if (step.source.count + step.target.count != 0) {
+        check({i, mutation::shift});
+      }
+      const bool copies = step.kind == step_kind::copy || (step.kind == step_kind::reduce && step.sources_count == 1);
+      if (!copies) {  // copying the same twice changes nothing
         check({i, mutation::repeat});
       }
       if (step.peer >= 0) {
@@ -111,6 +130,70 @@ TEST_CASE("proof: catches the same in reduce-scatter, all-gather, all-to-all and
     every_mutation_is_caught(
         size, {.operation = collective::broadcast, .root = 1, .elements = 50},
         schedules_of_all(size, [&](schedule_world world, schedule& out) { chain_broadcast(world, 1, 50, 20, out); }));
+  }
+}
+
+TEST_CASE("proof: catches the same in the other all-reduces") {
+  for (const int size : {2, 3, 4, 6}) {
+    const std::size_t count = 64 * static_cast<std::size_t>(size);
+    const collective_claim claim{.operation = collective::all_reduce, .elements = count};
+    every_mutation_is_caught(size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) {
+                               recursive_doubling_all_reduce(world, count, out);
+                             }));
+    std::vector<std::size_t> pieces;
+    cut_evenly(count, folded_world({0, size}).size(), pieces);
+    every_mutation_is_caught(size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) {
+                               halving_doubling_all_reduce(world, pieces, out);
+                             }));
+    cut_evenly(count, size, pieces);
+    direct_schedules direct;
+    every_mutation_is_caught(size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) {
+                               direct.all_reduce(world, pieces, out);
+                             }));
+    shared_schedules shared;
+    const auto members = all_members(size);
+    every_mutation_is_caught(size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) {
+                               shared.all_reduce(members, world.rank, pieces, out);
+                             }));
+    hierarchical_schedules hierarchical;
+    std::vector<int> hosts;
+    for (int rank = 0; rank < size; ++rank) {
+      hosts.push_back(2 * rank / size);
+    }
+    const rank_groups groups(hosts);
+    every_mutation_is_caught(size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) {
+                               hierarchical.all_reduce(groups, world.rank, count, out);
+                             }));
+  }
+}
+
+TEST_CASE("proof: catches the same where memory is shared, and in a tree") {
+  for (const int size : {2, 3, 4}) {
+    const auto members = all_members(size);
+    std::vector<std::size_t> pieces;
+    cut_evenly(static_cast<std::size_t>(size) * 16, size, pieces);
+    const auto rows = for_all(size, pieces);
+    shared_schedules make;
+    const auto check = [&](const collective_claim& claim, auto&& one) {
+      every_mutation_is_caught(
+          size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) { one(world.rank, out); }));
+    };
+    check({.operation = collective::reduce_scatter, .pieces = rows},
+          [&](int rank, schedule& out) { make.reduce_scatter(members, rank, pieces, out); });
+    check({.operation = collective::all_gather, .pieces = rows},
+          [&](int rank, schedule& out) { make.all_gather(members, rank, pieces, out); });
+    check({.operation = collective::all_to_all, .pieces = rows, .source_pieces = rows},
+          [&](int rank, schedule& out) { make.all_to_all(members, rank, pieces, pieces, out); });
+    check({.operation = collective::gather, .root = 1, .pieces = rows},
+          [&](int rank, schedule& out) { shared_schedules::gather(members, rank, 1, pieces, out); });
+    check({.operation = collective::broadcast, .root = 1, .elements = 50},
+          [&](int rank, schedule& out) { shared_schedules::broadcast(members, rank, 1, 50, out); });
+    check({.operation = collective::barrier},
+          [&](int rank, schedule& out) { shared_schedules::barrier(members, rank, out); });
+    check({.operation = collective::broadcast, .root = 1, .elements = 50},
+          [&](int rank, schedule& out) { binomial_broadcast({rank, size}, 1, 50, out); });
+    check({.operation = collective::gather, .root = 1, .pieces = rows},
+          [&](int rank, schedule& out) { pairwise_gather({rank, size}, 1, pieces, out); });
   }
 }
 

@@ -11,7 +11,7 @@ using namespace gradweave::tests;
 
 TEST_CASE("ring_all_reduce: is proved, and sends 2 (N-1) count elements in all") {
   for (const int size : proved_sizes()) {
-    for (const std::size_t count : proved_counts()) {
+    for (const std::size_t count : proved_counts(size)) {
       std::vector<std::size_t> pieces;
       cut_evenly(count, size, pieces);
       const auto ranks =
@@ -27,7 +27,7 @@ TEST_CASE("ring_all_reduce: is proved, and sends 2 (N-1) count elements in all")
 
 TEST_CASE("ring_reduce_scatter: is proved for even and uneven pieces, and sends (N-1) count elements") {
   for (const int size : proved_sizes()) {
-    for (const std::size_t scale : {0U, 1U, 19U}) {
+    for (const std::size_t scale : proved_scales(size)) {
       const auto pieces = uneven_pieces(size, scale);
       const auto ranks =
           schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); });
@@ -42,7 +42,7 @@ TEST_CASE("ring_reduce_scatter: is proved for even and uneven pieces, and sends 
 
 TEST_CASE("ring_all_gather: is proved for even and uneven pieces, and sends (N-1) count elements") {
   for (const int size : proved_sizes()) {
-    for (const std::size_t scale : {0U, 1U, 19U}) {
+    for (const std::size_t scale : proved_scales(size)) {
       const auto pieces = uneven_pieces(size, scale);
       const auto ranks =
           schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); });

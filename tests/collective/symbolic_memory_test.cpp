@@ -7,7 +7,7 @@ using namespace gradweave::detail;
 
 namespace {
 symbolic_run run_of(int rank, std::size_t count) {
-  return {count, std::make_shared<symbolic_value>(symbolic_value{{{rank, operand_buffer::data, 0}}, 0, false})};
+  return {count, std::make_shared<symbolic_value>(symbolic_value::of(rank, operand_buffer::data))};
 }
 }  // namespace
 
@@ -22,8 +22,8 @@ TEST_CASE("symbolic_memory: a write in the middle splits the run around it") {
   CHECK(runs[0].count == 3);
   CHECK(runs[1].count == 4);
   CHECK(runs[2].count == 3);
-  CHECK(runs[1].value->terms[0].rank == 1);
-  CHECK(runs[2].value->terms[0].rank == 0);
+  CHECK(runs[1].value->terms[0].first == 1);
+  CHECK(runs[2].value->terms[0].first == 0);
 }
 
 TEST_CASE("symbolic_memory: what was never written reads as undefined") {
@@ -44,5 +44,16 @@ TEST_CASE("combined: keeps a contribution that was added twice as two terms") {
   REQUIRE(sums.size() == 2);
   CHECK(sums[0].value->terms.size() == 2);
   CHECK(sums[0].value->terms[0] == sums[0].value->terms[1]);
-  CHECK(sums[1].value->terms[0] != sums[1].value->terms[1]);
+  REQUIRE(sums[1].value->terms.size() == 1);
+  CHECK(sums[1].value->terms[0].first == 0);
+  CHECK(sums[1].value->terms[0].last == 2);
+}
+
+TEST_CASE("combined: contributions of neighbouring ranks become one term, in whichever order they come") {
+  symbolic_value sum = symbolic_value::of(2, operand_buffer::data);
+  for (const int rank : {0, 3, 1}) {
+    sum = combined(sum, symbolic_value::of(rank, operand_buffer::data));
+  }
+  CHECK(sum == symbolic_value{{{operand_buffer::data, 0, 0, 4}}, 0, false});
+  CHECK(combined(sum, symbolic_value::of(4, operand_buffer::data, 1)).terms.size() == 2);
 }

@@ -47,16 +47,19 @@ class recording_backend {
   std::vector<std::string>* log_;
 };
 
-/// What one step sends, all ranks together.
-std::uint64_t bytes_of_step(const std::vector<trial_slot>& slots, compression_name compression, std::uint64_t size) {
-  std::uint64_t encoded = 0;
+/// What one step sends, all ranks together. Sums of what is compressed are made in two phases, whatever the algorithm.
+std::uint64_t bytes_of_step(const std::vector<trial_slot>& slots, compression_name compression, int size,
+                            all_reduce_algorithm algorithm) {
+  std::uint64_t in_two_phases = 0;
+  std::uint64_t in_one = 0;
   for (const trial_slot& each : slots) {
     const bool compressed = (compression == compression_name::fp16 || compression == compression_name::bf16) &&
                             each.kind != element_kind::float64;
-    encoded += each.elements * (compressed ? 2 : element_bytes(each.kind));
+    (compressed ? in_two_phases : in_one) += each.elements * (compressed ? 2 : element_bytes(each.kind));
   }
+  const auto peers = static_cast<std::uint64_t>(size) - 1;
   constexpr std::uint64_t record = 64;
-  return 2 * (size - 1) * encoded + size * (size - 1) * record;
+  return elements_sent(algorithm, size, in_one) + 2 * peers * in_two_phases + (peers + 1) * peers * record;
 }
 
 }  // namespace
@@ -90,8 +93,9 @@ TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
   }
 }
 
-TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and the step record") {
+TEST_CASE("law 7: bytes on the wire are the algorithm's factor times the encoded gradients, and the step record") {
   const testing::watchdog guard("law 7");
+  std::size_t turn = 0;
   for (const law_case& each : networks_and_policies()) {
     const network over = each.over;
     const policy_choice& choice = each.choice;
@@ -100,7 +104,10 @@ TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and
       constexpr std::uint64_t steps = 3;
       std::mutex adding;
       std::uint64_t sent = 0;
-      run_ranks(over, size, [&](any_backend backend) {
+      constexpr std::array algorithms = {all_reduce_algorithm::ring, all_reduce_algorithm::recursive_doubling,
+                                         all_reduce_algorithm::halving_doubling, all_reduce_algorithm::direct};
+      const all_reduce_algorithm algorithm = algorithms[turn++ % algorithms.size()];
+      const auto body = [&](any_backend backend) {
         trial_model model(slots);
         auto sync = synchronize_trial(model, std::move(backend), choice);
         for (std::uint64_t s = 0; s < steps; ++s) {
@@ -112,9 +119,11 @@ TEST_CASE("law 7: bytes on the wire are 2 (N-1) times the encoded gradients, and
         }
         const std::lock_guard lock(adding);
         sent += sync.statistics().bytes_on_wire;
-      });
-      CHECK_MESSAGE(sent == steps * bytes_of_step(slots, choice.compresses, static_cast<std::uint64_t>(size)),
-                    name_of(over) << " " << choice.name << " at " << size << " ranks");
+      };
+      run_ranks(over, size, body, {.algorithm = algorithm});
+      CHECK_MESSAGE(
+          sent == steps * bytes_of_step(slots, choice.compresses, size, algorithm),
+          name_of(over) << " " << choice.name << " at " << size << " ranks by " << std::string(to_string(algorithm)));
     }
   }
 }

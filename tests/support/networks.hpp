@@ -2,7 +2,9 @@
 /// Jobs inside this process over each of the library's networks, behind one type, so that a test is compiled once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -53,7 +55,20 @@ class any_backend {
   int size() const {
     return std::visit([](auto& b) { return b.size(); }, held_);
   }
-  backend::host_arena allocate_arena(std::size_t bytes) { return backend::host_arena(bytes); }
+  /// The backend's own memory, whatever its type.
+  class arena {
+   public:
+    template <class Memory>
+    explicit arena(Memory memory) : data_(memory.data()), held_(std::make_shared<Memory>(std::move(memory))) {}
+    std::byte* data() const { return data_; }
+
+   private:
+    std::byte* data_;
+    std::shared_ptr<void> held_;
+  };
+  arena allocate_arena(std::size_t bytes) {
+    return std::visit([&](auto& b) { return arena(b.allocate_arena(bytes)); }, held_);
+  }
   void start(const collective_request& request) {
     std::visit([&](auto& b) { b.start(request); }, held_);
   }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
+#include <numeric>
 #include <vector>
 
 #include <gradweave/collective/schedule.hpp>
@@ -19,18 +21,39 @@ std::vector<schedule> schedules_of_all(int size, Make&& make) {
   return ranks;
 }
 
-/// World sizes that every algorithm is proved for.
+/// World sizes that every algorithm is proved for. The last one takes seconds, and is left out where
+/// GRADWEAVE_TEST_BRIEF is set: under sanitizers.
 inline std::vector<int> proved_sizes() {
   std::vector<int> sizes;
   for (int size = 1; size <= 33; ++size) {
     sizes.push_back(size);
   }
-  sizes.push_back(64);
+  sizes.insert(sizes.end(), {64, 127, 128});
+  if (std::getenv("GRADWEAVE_TEST_BRIEF") == nullptr) {
+    sizes.push_back(1000);
+  }
   return sizes;
 }
 
 /// Element counts that hit the edges: none, fewer than ranks, around the granule, uneven.
-inline std::vector<std::size_t> proved_counts() { return {0, 1, 3, 16, 17, 1000, 4099}; }
+inline std::vector<std::size_t> proved_counts(int size) {
+  if (size <= 33) {
+    return {0, 1, 3, 16, 17, 1000, 4099};
+  }
+  return size <= 128 ? std::vector<std::size_t>{1, 1000, 16411} : std::vector<std::size_t>{9001};
+}
+
+/// By how much pieces of uneven length are stretched; 0 makes them empty.
+inline std::vector<std::size_t> proved_scales(int size) {
+  return size <= 128 ? std::vector<std::size_t>{0, 1, 19} : std::vector<std::size_t>{1};
+}
+
+/// All ranks, as those that share memory.
+inline std::vector<int> all_members(int size) {
+  std::vector<int> members(static_cast<std::size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
 
 /// The same cut for every rank.
 inline std::vector<std::vector<std::size_t>> for_all(int size, const std::vector<std::size_t>& pieces) {
@@ -44,6 +67,28 @@ inline std::vector<std::size_t> uneven_pieces(int size, std::size_t scale) {
     pieces.push_back(pieces.back() + static_cast<std::size_t>(r * 7 % 5) * scale);
   }
   return pieces;
+}
+
+/// An all-to-all in which every pair exchanges another length.
+struct all_to_all_cut {
+  std::vector<std::vector<std::size_t>> pieces;
+  std::vector<std::vector<std::size_t>> source_pieces;
+  std::size_t moved = 0;  ///< elements that leave their rank
+};
+
+inline all_to_all_cut all_to_all_cuts(int size, std::size_t scale = 1) {
+  const auto length = [&](int from, int to) { return static_cast<std::size_t>((from * 3 + to * 5) % 7) * scale; };
+  all_to_all_cut cut;
+  for (int rank = 0; rank < size; ++rank) {
+    auto& in = cut.pieces.emplace_back(1, 0);
+    auto& out = cut.source_pieces.emplace_back(1, 0);
+    for (int peer = 0; peer < size; ++peer) {
+      in.push_back(in.back() + length(peer, rank));
+      out.push_back(out.back() + length(rank, peer));
+      cut.moved += peer == rank ? 0 : length(rank, peer);
+    }
+  }
+  return cut;
 }
 
 }  // namespace gradweave::tests

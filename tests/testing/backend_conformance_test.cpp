@@ -62,7 +62,7 @@ class faulty_backend {
 
   int rank() const { return right_.rank(); }
   int size() const { return right_.size() + (what_ == fault::counts_ranks_from_one ? 1 : 0); }
-  gw::backend::host_arena allocate_arena(std::size_t bytes) {
+  auto allocate_arena(std::size_t bytes) {
     auto arena = right_.allocate_arena(bytes);
     if (what_ == fault::dirties_arenas && bytes != 0) {
       arena.data()[bytes - 1] = std::byte{1};

@@ -104,3 +104,25 @@ TEST_CASE("in_process_transport: a full mailbox refuses") {
 TEST_CASE("in_process_transport: a job of no ranks is refused") {
   CHECK_THROWS_AS(in_process_transport::connect(0), contract_violation);
 }
+
+TEST_CASE("in_process_transport: memory that it allocated can be lent, and outlives its owner while it is") {
+  auto ends = in_process_transport::connect(2);
+  std::vector<std::byte> other(64);
+  {
+    const auto memory = ends[0].allocate(64);
+    const extent own{memory.data() + 8, 56, 0};
+    const extent beyond{memory.data() + 8, 57, 0};
+    const extent foreign{other.data(), other.size(), 0};
+    CHECK(ends[0].can_lend({&own, 1}));
+    CHECK_FALSE(ends[0].can_lend({&beyond, 1}));
+    CHECK_FALSE(ends[0].can_lend({&foreign, 1}));
+    CHECK_FALSE(ends[1].can_lend({&own, 1}));
+    ends[0].lend(1, {&own, 1});
+    CHECK_FALSE(ends[0].given_back(1));
+  }
+  CHECK(ends[0].allocate(1).data() != nullptr);  // forgets what nobody owns
+  const extent lent = ends[1].borrowed(0)[0];
+  std::fill_n(lent.memory, lent.bytes, std::byte{3});  // a sanitizer would tell
+  ends[1].give_back(0);
+  CHECK(ends[0].given_back(1));
+}

@@ -29,13 +29,14 @@ enum class collective : std::uint8_t {
   all_to_all,
   broadcast,
   barrier,
+  gather,
 };
 
 /// "invalid" for a value, read off the wire, that names no operation of this version.
 constexpr std::string_view to_string(collective operation) {
   constexpr std::string_view names[] = {"invalid",    "all_reduce", "reduce_scatter", "all_gather",
-                                        "all_to_all", "broadcast",  "barrier"};
-  return operation <= collective::barrier ? names[static_cast<std::size_t>(operation)] : names[0];
+                                        "all_to_all", "broadcast",  "barrier",        "gather"};
+  return operation <= collective::gather ? names[static_cast<std::size_t>(operation)] : names[0];
 }
 
 /// Which collectives a backend offers.
@@ -68,6 +69,7 @@ class collective_set {
 /// | all_to_all     | out: piece r comes from rank r        | own                           | in: `source_pieces`, piece r goes to rank r |
 /// | broadcast      | in on `root`, out elsewhere           | unused                        | unused           |
 /// | barrier        | unused                                | unused                        | unused           |
+/// | gather         | own piece in; on `root` all pieces out | same on all ranks            | unused           |
 ///
 /// `pieces` and `source_pieces` hold size + 1 rising positions: rank r's piece is [pieces[r], pieces[r + 1]).
 struct collective_request {

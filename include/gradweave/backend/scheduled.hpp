@@ -6,40 +6,21 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <gradweave/assert.hpp>
 #include <gradweave/backend/concept.hpp>
+#include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/executor.hpp>
+#include <gradweave/collective/hierarchical.hpp>
 #include <gradweave/collective/select.hpp>
+#include <gradweave/host_memory.hpp>
 #include <gradweave/transport/concept.hpp>
 
 namespace gradweave::backend {
-
-/// Zeroed memory on a page boundary.
-class host_arena {
- public:
-  static constexpr std::size_t alignment = 4096;
-
-  explicit host_arena(std::size_t bytes)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment))) {
-    if (memory_ == nullptr) {
-      throw std::bad_alloc();
-    }
-    std::fill_n(memory_.get(), bytes, std::byte{0});
-  }
-
-  std::byte* data() const { return memory_.get(); }
-
- private:
-  struct release {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, release> memory_;
-};
 
 /// What a scheduled backend may be told.
 struct scheduled_options {
@@ -47,6 +28,9 @@ struct scheduled_options {
   /// long again where it only waits for payload, so that who knows the missing rank speaks first. Longer than the longest
   /// pause that one rank makes and others do not: an evaluation, a checkpoint.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  /// How sums are made: `direct` and `shared` add in rank order, so that the result does not depend on how gradients are
+  /// cut into buckets.
+  all_reduce_algorithm algorithm = all_reduce_algorithm::automatic;
 
   friend bool operator==(const scheduled_options&, const scheduled_options&) = default;
 };
@@ -64,12 +48,19 @@ class scheduled {
         options_(options),
         executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout)) {
     require(options.timeout.count() > 0, "backend: the timeout must be positive");
+    selector_ = schedule_selector(memory_groups(), options.algorithm);
   }
 
   int rank() const { return executor_->transport().rank(); }
   int size() const { return executor_->transport().size(); }
 
-  host_arena allocate_arena(std::size_t bytes) { return host_arena(bytes); }
+  auto allocate_arena(std::size_t bytes) {
+    if constexpr (transport_shares_memory<Transport>) {
+      return executor_->transport().allocate(bytes);
+    } else {
+      return host_memory(bytes);
+    }
+  }
 
   void start(const collective_request& request) {
     const bool cut = request.operation == collective::reduce_scatter || request.operation == collective::all_gather ||
@@ -85,7 +76,7 @@ class scheduled {
 
   failure abort(failure cause) { return executor_->abort(std::move(cause)); }
 
-  std::uint64_t payload_bytes_sent() const { return executor_->transport().payload_bytes_sent(); }
+  std::uint64_t payload_bytes_sent() const { return executor_->payload_bytes_sent(); }
 
   /// What is this rank's own, where the transport says something: for the report.
   void describe_here(description& sink) const {
@@ -98,12 +89,24 @@ class scheduled {
     sink.add("name", name_);
     sink.add("size", size());
     sink.add("timeout_ms", options_.timeout.count());
+    sink.add("algorithm", to_string(options_.algorithm));
     if constexpr (requires { executor_->transport().describe(sink); }) {
       std::as_const(executor_->transport()).describe(sink);
     }
   }
 
  private:
+  std::optional<rank_groups> memory_groups() const {
+    if constexpr (transport_shares_memory<Transport>) {
+      std::vector<int> group_of;
+      for (int rank = 0; rank < size(); ++rank) {
+        group_of.push_back(executor_->transport().memory_group(rank));
+      }
+      return rank_groups(group_of);
+    }
+    return std::nullopt;
+  }
+
   const char* name_;
   scheduled_options options_;
   schedule_selector selector_;

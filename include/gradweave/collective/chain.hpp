@@ -13,7 +13,6 @@ namespace gradweave {
 /// `elements` elements of `data` from rank `root` to all, in pieces of `piece_elements`.
 inline void chain_broadcast(schedule_world world, int root, std::size_t elements, std::size_t piece_elements,
                             schedule& out) {
-  out.clear();
   const bool first = world.rank == root;
   const bool last = world.neighbour(1) == root;
   for (std::size_t begin = 0; begin < elements; begin += piece_elements) {

@@ -11,7 +11,6 @@ namespace gradweave {
 
 /// Tokens of one element travel; each is received into a place of its own.
 inline void dissemination_barrier(schedule_world world, schedule& out) {
-  out.clear();
   constexpr operand token{operand_buffer::scratch, 0, 1};
   std::size_t place = 1;
   schedule::index received = 0;

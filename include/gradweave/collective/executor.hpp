@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +20,9 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/collective/handshake.hpp>
 #include <gradweave/collective/lateness.hpp>
+#include <gradweave/collective/loans.hpp>
+#include <gradweave/collective/local_work.hpp>
+#include <gradweave/collective/receive_reduce.hpp>
 #include <gradweave/collective/scattered.hpp>
 #include <gradweave/collective/schedule.hpp>
 #include <gradweave/element.hpp>
@@ -39,11 +42,13 @@ class executor {
         timeout_(timeout),
         ranks_(static_cast<std::size_t>(transport_.size())),
         channels_(2 * ranks_ + 1),
-        handshake_(ranks_),
-        staging_(staging_bytes) {}
+        handshake_(ranks_) {}
 
   Transport& transport() { return transport_; }
   const Transport& transport() const { return transport_; }
+
+  /// What this rank has sent, and read from or written to peers' memory.
+  std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
   failure abort(failure cause) {
@@ -58,11 +63,11 @@ class executor {
     plan_ = &plan;
     element_bytes_ = element_bytes(request.kind);
     ++sequence_;
-    link_channels();
     if (const std::size_t needed = plan.scratch_elements() * element_bytes_; scratch_.size() < needed) {
       scratch_.resize(needed);
     }
     scratch_extent_ = {scratch_.data(), scratch_.size(), 0};
+    link_channels();
     idle_since_ = transport_.now();
     progressed_ = false;
   }
@@ -73,20 +78,15 @@ class executor {
     seen_ = transport_.events();
     throw_if_aborted();
     handshake_.exchange(transport_, remaining_ == 0);
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (const std::size_t channel : active_) {
-        progress |= advance(channel);
+    run_channels();
+    if (!is_complete() && find_lost_peer()) {
+      run_channels();  // what it did before it went counts
+      if (const auto lost = find_lost_peer(); lost && !is_complete()) {
+        throw_if_aborted();  // it may have said why it goes
+        throw sync_error(loss_of(*lost));
       }
-      std::erase_if(active_, [&](std::size_t channel) { return channels_[channel].head == none; });
-      progressed_ |= progress;
     }
-    if (remaining_ == 0 && handshake_.is_told()) {
-      completed_.store(sequence_, std::memory_order_relaxed);
-      return true;
-    }
-    check_for_lost_peers();
-    return false;
+    return is_complete();
   }
 
   /// Sleeps until poll() may get further. Throws sync_error that names the missing rank once the timeout has passed
@@ -107,30 +107,17 @@ class executor {
 
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
-  static constexpr std::size_t staging_bytes = std::size_t{64} << 10;
+  /// How much is combined before messages are looked after again.
+  static constexpr std::size_t combine_bytes = std::size_t{1} << 20;
 
   /// Steps in order, and how far the first unfinished one has got.
   struct channel_state {
     std::uint32_t head = none;
     std::uint32_t tail = none;
-    std::size_t bytes_done = 0;          // of the head step
-    std::array<std::byte, 8> partial{};  // of an element that has not arrived whole
-    std::size_t partial_bytes = 0;
+    reduced_so_far done;  // of the head step
   };
 
-  std::size_t receive_channel(std::size_t peer) const { return ranks_ + peer; }
   std::size_t local_channel() const { return 2 * ranks_; }
-
-  std::size_t channel_of(const schedule_step& step) const {
-    switch (step.kind) {
-      case step_kind::send: return static_cast<std::size_t>(step.peer);
-      case step_kind::receive:
-      case step_kind::receive_reduce: return receive_channel(static_cast<std::size_t>(step.peer));
-      case step_kind::copy:
-      case step_kind::divide: break;
-    }
-    return local_channel();
-  }
 
   void link_channels() {
     const auto steps = plan_->steps();
@@ -138,41 +125,79 @@ class executor {
     done_.assign(steps.size(), 0);
     active_.clear();
     handshake_.begin(request_, sequence_);
+    loans_.begin();
     for (std::uint32_t i = 0; i < steps.size(); ++i) {
-      const std::size_t id = channel_of(steps[i]);
+      const std::size_t id = channel_of(steps[i], ranks_);
       channel_state& channel = channels_[id];
       if (channel.head == none) {
-        channel = {i, i, 0, {}, 0};
+        channel = {i, i, {}};
         active_.push_back(id);
       } else {
         next_[channel.tail] = i;
         channel.tail = i;
       }
-      if (id < ranks_) {
-        handshake_.owe(id, steps[i].source.count);
-      } else if (id < local_channel()) {
-        handshake_.expect(id - ranks_, steps[i].target.count);
-      }
+      announce(steps[i]);
     }
     remaining_ = steps.size();
   }
 
+  /// What the peers have to know of a step.
+  void announce(const schedule_step& step) {
+    const auto peer = static_cast<std::size_t>(step.peer);
+    switch (step.kind) {
+      case step_kind::send: handshake_.owe(peer, step.source.count); break;
+      case step_kind::receive:
+      case step_kind::receive_reduce: handshake_.expect(peer, step.target.count); break;
+      case step_kind::lend: lend(step); break;
+      case step_kind::copy:
+      case step_kind::divide:
+      case step_kind::reduce:
+      case step_kind::give_back: break;
+    }
+    plan_->for_each_operand(step, [&](const operand& range, bool) {
+      if (range.lender >= 0) {
+        handshake_.borrow(static_cast<std::size_t>(range.lender), range.end());
+        bytes_moved_ += range.count * element_bytes_;
+      }
+    });
+  }
+
+  bool is_complete() {
+    if (remaining_ != 0 || !handshake_.is_told()) {
+      return false;
+    }
+    completed_.store(sequence_, std::memory_order_relaxed);
+    return true;
+  }
+
   // ---- channels -----------------------------------------------------------------------------------------------------
+
+  /// Gets on until nothing moves any more.
+  void run_channels() {
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (const std::size_t channel : active_) {
+        progress |= advance(channel);
+      }
+      std::erase_if(active_, [&](std::size_t channel) { return channels_[channel].head == none; });
+      progressed_ |= progress;
+    }
+  }
 
   /// Gets on with a channel's first unfinished step. True where anything moved.
   bool advance(std::size_t id) {
     channel_state& channel = channels_[id];
     bool moved = false;
     while (channel.head != none && is_ready(channel.head)) {
-      const std::size_t before = channel.bytes_done;
+      const std::size_t before = channel.done.bytes;
       const bool finished = run(id, plan_->steps()[channel.head]);
-      moved |= finished || channel.bytes_done != before;
+      moved |= finished || channel.done.bytes != before;
       if (!finished) {
         break;
       }
       done_[channel.head] = 1;
       channel.head = next_[channel.head];
-      channel.bytes_done = 0;
+      channel.done = {};
       --remaining_;
       if (channel.head == none && id < ranks_) {
         handshake_.settle(id);
@@ -192,13 +217,19 @@ class executor {
 
   bool run(std::size_t id, const schedule_step& step) {
     switch (step.kind) {
-      case step_kind::send: return run_send(id, step);
-      case step_kind::receive: return run_receive(id, step);
-      case step_kind::receive_reduce: return run_receive_reduce(id, step);
+      case step_kind::send: return run_send(step);
+      case step_kind::receive:
+        return receive_rest(transport_, step.peer, range_of(step.target), channels_[id].done.bytes);
+      case step_kind::receive_reduce:
+        return receiver_.receive_rest(transport_, step.peer, request_.reduce.operation, request_.kind,
+                                      range_of(step.target), channels_[id].done);
       case step_kind::copy: return run_copy(step);
-      case step_kind::divide: break;
+      case step_kind::divide: divide_range(request_.kind, range_of(step.target), request_.reduce.divisor); return true;
+      case step_kind::reduce: return run_reduce(step);
+      case step_kind::lend: return loans_.have_ended(transport_, step.peer);
+      case step_kind::give_back: break;
     }
-    return run_divide(step);
+    return run_give_back(step);
   }
 
   std::span<const extent> buffer(operand_buffer which) const {
@@ -210,88 +241,67 @@ class executor {
     return {&scratch_extent_, 1};
   }
 
-  bool run_send(std::size_t peer, const schedule_step& step) {
-    const std::size_t bytes = step.source.count * element_bytes_;
-    if (bytes == 0) {
-      return true;
-    }
-    if (!handshake_.is_open(peer)) {
-      return false;
-    }
-    std::size_t& sent = channels_[peer].bytes_done;
-    while (sent != bytes) {
-      const std::size_t taken = send_some(transport_, static_cast<int>(peer), buffer(step.source.buffer),
-                                          step.source.begin * element_bytes_ + sent, bytes - sent);
-      if (taken == 0) {
-        return false;
-      }
-      sent += taken;
-    }
-    return true;
+  buffer_range range_of(const operand& range) {
+    const std::size_t begin = range.begin * element_bytes_;
+    const std::size_t bytes = range.count * element_bytes_;
+    return {range.lender < 0 ? buffer(range.buffer) : loans_.borrowed(transport_, range.lender), begin, bytes};
   }
 
-  bool run_receive(std::size_t id, const schedule_step& step) {
-    const std::size_t bytes = step.target.count * element_bytes_;
-    std::size_t& received = channels_[id].bytes_done;
-    while (received != bytes) {
-      const std::size_t arrived = receive_some(transport_, step.peer, buffer(step.target.buffer),
-                                               step.target.begin * element_bytes_ + received, bytes - received);
-      if (arrived == 0) {
-        return false;
-      }
-      received += arrived;
-    }
-    return true;
-  }
-
-  /// Receives into the staging memory and reduces from there while it is in cache.
-  bool run_receive_reduce(std::size_t id, const schedule_step& step) {
-    const std::size_t bytes = step.target.count * element_bytes_;
-    channel_state& channel = channels_[id];
-    while (channel.bytes_done != bytes) {
-      const std::size_t held = channel.partial_bytes;
-      std::memcpy(staging_.data(), channel.partial.data(), held);
-      const std::size_t room = std::min(staging_bytes, bytes - channel.bytes_done) - held;
-      const std::size_t arrived = transport_.try_receive(step.peer, {staging_.data() + held, room});
-      if (arrived == 0) {
-        return false;
-      }
-      const std::size_t available = held + arrived;
-      const std::size_t whole = available / element_bytes_ * element_bytes_;
-      std::size_t reduced = 0;
-      for_each_piece(buffer(step.target.buffer), step.target.begin * element_bytes_ + channel.bytes_done, whole,
-                     [&](std::byte* memory, std::size_t count) {
-                       reduce_into(request_.reduce.operation, request_.kind, memory, staging_.data() + reduced,
-                                   count / element_bytes_);
-                       reduced += count;
-                     });
-      channel.bytes_done += whole;
-      channel.partial_bytes = available - whole;
-      std::memcpy(channel.partial.data(), staging_.data() + whole, channel.partial_bytes);
-    }
-    return true;
+  bool run_send(const schedule_step& step) {
+    const auto peer = static_cast<std::size_t>(step.peer);
+    return step.source.count == 0 ||
+           (handshake_.is_open(peer) &&
+            send_rest(transport_, step.peer, range_of(step.source), channels_[peer].done.bytes));
   }
 
   bool run_copy(const schedule_step& step) {
-    const std::size_t bytes = step.source.count * element_bytes_;
-    for (std::size_t copied = 0; copied != bytes;) {
-      const auto from =
-          first_piece(buffer(step.source.buffer), step.source.begin * element_bytes_ + copied, bytes - copied);
-      const auto to = first_piece(buffer(step.target.buffer), step.target.begin * element_bytes_ + copied, from.size());
-      std::memcpy(to.data(), from.data(), to.size());
-      copied += to.size();
+    if (!has_borrowed(step)) {
+      return false;
     }
+    copy_range(range_of(step.source), range_of(step.target));
     return true;
   }
 
-  bool run_divide(const schedule_step& step) {
-    if (request_.reduce.divisor != 1) {
-      for_each_piece(buffer(step.target.buffer), step.target.begin * element_bytes_, step.target.count * element_bytes_,
-                     [&](std::byte* memory, std::size_t bytes) {
-                       divide(request_.kind, memory, bytes / element_bytes_, request_.reduce.divisor);
-                     });
+  bool run_reduce(const schedule_step& step) {
+    const std::size_t bytes = plan_->targets(step).front().count * element_bytes_;
+    std::size_t& done = channels_[local_channel()].done.bytes;
+    if (done == 0) {
+      if (!has_borrowed(step)) {
+        return false;
+      }
+      combiner_.clear();
+      std::ranges::for_each(plan_->sources(step), [&](const operand& range) { combiner_.add_source(range_of(range)); });
+      std::ranges::for_each(plan_->targets(step), [&](const operand& range) { combiner_.add_target(range_of(range)); });
     }
+    const reduction reduce = {request_.reduce.operation, step.divides ? request_.reduce.divisor : 1};
+    done += combiner_.combine_some(reduce, request_.kind, done, combine_bytes);
+    return done == bytes;
+  }
+
+  // ---- memory that ranks share --------------------------------------------------------------------------------------
+
+  void lend(const schedule_step& step) {
+    const bool to_write = step.target.count != 0;
+    const operand& range = to_write ? step.target : step.source;
+    loans_.lend(transport_, step.peer, range_of(range), to_write);
+    handshake_.lend(static_cast<std::size_t>(step.peer), range.count);
+  }
+
+  bool run_give_back(const schedule_step& step) {
+    if (!handshake_.is_open(static_cast<std::size_t>(step.peer))) {
+      return false;
+    }
+    loans_.give_back(transport_, step.peer);
     return true;
+  }
+
+  /// Everybody whose memory the step names has lent it.
+  bool has_borrowed(const schedule_step& step) const {
+    bool all = true;
+    plan_->for_each_operand(step, [&](const operand& range, bool) {
+      all = all && (range.lender < 0 || handshake_.is_open(static_cast<std::size_t>(range.lender)));
+    });
+    return all;
   }
 
   // ---- failures -----------------------------------------------------------------------------------------------------
@@ -303,21 +313,26 @@ class executor {
     }
   }
 
-  void check_for_lost_peers() {
+  /// A peer that is gone and still needed: also one that entered and has still to take payload, since a sender would
+  /// wait for room for ever.
+  std::optional<std::size_t> find_lost_peer() {
     for (const std::size_t id : active_) {
       const std::size_t p = id < ranks_ ? id : id - ranks_;
-      // Also a peer that entered and has still to take payload: a sender would wait for room for ever.
       if (id != local_channel() && transport_.peer_closed(static_cast<int>(p))) {
-        throw_if_aborted();  // it may have said why it goes
-        throw sync_error(
-            {errc::peer_lost,
-             static_cast<int>(p),
-             -1,
-             -1,
-             {},
-             "rank " + std::to_string(p) + " is gone in the middle of " + to_string(handshake_.own(p)) + route_to(p)});
+        return p;
       }
     }
+    return std::nullopt;
+  }
+
+  failure loss_of(std::size_t peer) const {
+    const std::string who = "rank " + std::to_string(peer);
+    return {errc::peer_lost,
+            static_cast<int>(peer),
+            -1,
+            -1,
+            {},
+            who + " is gone in the middle of " + to_string(handshake_.own(peer)) + route_to(peer)};
   }
 
   /// Whether a peer has not entered this collective. Who waits for that knows the culprit; who only waits for payload
@@ -371,9 +386,12 @@ class executor {
   handshake handshake_;
   std::vector<std::uint32_t> next_;  // step: the next one of its channel
   std::vector<std::uint8_t> done_;   // step
-  std::vector<std::byte> staging_;
+  reducing_receiver receiver_;
   std::vector<std::byte> scratch_;
   extent scratch_extent_;
+  range_combiner combiner_;  // of the reduce that is under way: one at most, in the local channel
+  loans<Transport> loans_;
+  std::uint64_t bytes_moved_ = 0;
   std::uint64_t seen_ = 0;
   deadline idle_since_{};
   bool progressed_ = false;

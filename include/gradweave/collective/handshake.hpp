@@ -1,6 +1,6 @@
 /// @file
-/// The handshake of a collective: each rank tells the peers that it will receive from that it has entered, and sends
-/// payload only to peers that have. Ranks that entered different collectives find out before a byte of payload moves,
+/// The handshake of a collective: each rank tells the peers that it will receive from, or lends memory to, that it has
+/// entered, and sends payload only to peers that have. Ranks that entered different collectives find out before a byte of payload moves,
 /// and an early k + 1 never mixes with k.
 #pragma once
 
@@ -23,12 +23,13 @@ class handshake {
  public:
   explicit handshake(std::size_t ranks) : peers_(ranks) {}
 
-  /// Forgets what the collective before exchanged. Then `expect` and `owe` say what this one will.
+  /// Forgets what the collective before exchanged. Then `expect`, `owe`, `lend` and `borrow` say what this
+  /// one will.
   void begin(const collective_request& request, std::uint64_t sequence) {
     request_ = request;
     sequence_ = sequence;
     for (peer_state& peer : peers_) {
-      peer.expected = peer.owed = 0;
+      peer.expected = peer.owed = peer.lent = peer.borrowed = 0;
       peer.settled = false;
       peer.unsent = false;
     }
@@ -37,13 +38,22 @@ class handshake {
   /// `elements` more will come from `peer`.
   void expect(std::size_t peer, std::size_t elements) {
     peers_[peer].expected += elements;
-    peers_[peer].unsent = peers_[peer].expected != 0;
+    peers_[peer].unsent |= peers_[peer].expected != 0;
   }
 
   /// `elements` more go to `peer`.
   void owe(std::size_t peer, std::size_t elements) { peers_[peer].owed += elements; }
 
-  /// Everything owed to `peer` has been sent: its opening is used up.
+  /// `elements`, possibly none, are lent to `peer`.
+  void lend(std::size_t peer, std::size_t elements) {
+    peers_[peer].lent = elements;
+    peers_[peer].unsent = true;
+  }
+
+  /// Of what `peer` lends, elements up to `end` are used.
+  void borrow(std::size_t peer, std::size_t end) { peers_[peer].borrowed = std::max(peers_[peer].borrowed, end); }
+
+  /// Everything owed to `peer` has been sent, and what it lent is given back: its opening is used up.
   void settle(std::size_t peer) {
     peers_[peer].has_arrived = peers_[peer].has_arrived && !is_open(peer);
     peers_[peer].settled = true;
@@ -75,15 +85,16 @@ class handshake {
         continue;
       }
       if (peer.unsent) {
-        peer.unsent = !transport.try_send_control(rank, opening::of(request_, sequence_, peer.expected).encode());
+        peer.unsent =
+            !transport.try_send_control(rank, opening::of(request_, sequence_, peer.expected, peer.lent).encode());
       }
       if (control_message in; !peer.has_arrived && transport.try_receive_control(rank, in)) {
         peer.arrived = opening::decode(in);
         peer.has_arrived = true;
       }
-      // One for a later collective waits until that begins here, unless payload is still owed in this one: then the
+      // One for a later collective waits until that begins here, unless something is still owed in this one: then the
       // peer went on without it, so what it entered is not what was entered here.
-      const bool still_owed = peer.owed != 0 && !peer.settled;
+      const bool still_owed = (peer.owed != 0 || peer.borrowed != 0) && !peer.settled;
       if (peer.has_arrived && !complete && (peer.arrived.sequence <= sequence_ || still_owed)) {
         check(p, transport.rank());
       }
@@ -91,13 +102,17 @@ class handshake {
   }
 
   /// What was entered here, for messages.
-  opening own(std::size_t peer) const { return opening::of(request_, sequence_, peers_[peer].owed); }
+  opening own(std::size_t peer) const {
+    return opening::of(request_, sequence_, peers_[peer].owed, peers_[peer].borrowed);
+  }
 
  private:
   struct peer_state {
     std::size_t expected = 0;  // elements that this collective's schedule receives from the peer
     std::size_t owed = 0;      // elements that it sends there
-    bool settled = false;      // all of them are sent
+    std::size_t lent = 0;      // elements that it lends to the peer
+    std::size_t borrowed = 0;  // elements that it uses of what the peer lends
+    bool settled = false;      // all is sent and given back
     bool unsent = false;       // the own opening has still to go
     bool has_arrived = false;  // an opening that is not used up
     opening arrived;

@@ -21,6 +21,7 @@ struct opening {
   std::uint64_t sequence = 0;
   std::uint64_t elements = 0;  ///< of `data`; 0 for an all-to-all, where it differs between ranks
   std::uint64_t expected = 0;  ///< from the receiver of this message by its sender
+  std::uint64_t lent = 0;      ///< to the receiver of this message by its sender
   std::uint32_t plan_version = 0;
   std::uint32_t divisor = 1;
   std::int32_t root = 0;
@@ -31,12 +32,14 @@ struct opening {
 
   friend bool operator==(const opening&, const opening&) = default;
 
-  static opening of(const collective_request& request, std::uint64_t sequence, std::size_t expected) {
+  static opening of(const collective_request& request, std::uint64_t sequence, std::size_t expected,
+                    std::size_t lent = 0) {
     opening entered;
     entered.sequence = sequence;
     entered.elements =
         request.operation == collective::all_to_all ? 0 : total_bytes(request.data) / element_bytes(request.kind);
     entered.expected = expected;
+    entered.lent = lent;
     entered.plan_version = request.plan_version;
     entered.divisor = request.reduce.divisor;
     entered.root = request.root;
@@ -64,7 +67,8 @@ struct opening {
 /// "all_reduce of 1000 float32 elements (collective 7, plan 0)".
 inline std::string to_string(const opening& entered) {
   std::string text(to_string(entered.operation));
-  if (const std::uint64_t count = entered.elements != 0 ? entered.elements : entered.expected; count != 0) {
+  const std::uint64_t exchanged = entered.expected != 0 ? entered.expected : entered.lent;
+  if (const std::uint64_t count = entered.elements != 0 ? entered.elements : exchanged; count != 0) {
     text += " of " + std::to_string(count) + " " + std::string(element_name(entered.kind)) + " elements";
   }
   text += " (collective " + std::to_string(entered.sequence);

@@ -37,4 +37,30 @@ std::size_t receive_some(Transport& transport, int peer, std::span<const extent>
   }
 }
 
+/// Goes on sending a range of which `done` bytes are sent. True once all are.
+template <byte_transport Transport>
+bool send_rest(Transport& transport, int peer, const buffer_range& from, std::size_t& done) {
+  while (done != from.bytes) {
+    const std::size_t taken = send_some(transport, peer, from.buffer, from.begin + done, from.bytes - done);
+    if (taken == 0) {
+      return false;
+    }
+    done += taken;
+  }
+  return true;
+}
+
+/// The same for receiving.
+template <byte_transport Transport>
+bool receive_rest(Transport& transport, int peer, const buffer_range& to, std::size_t& done) {
+  while (done != to.bytes) {
+    const std::size_t arrived = receive_some(transport, peer, to.buffer, to.begin + done, to.bytes - done);
+    if (arrived == 0) {
+      return false;
+    }
+    done += arrived;
+  }
+  return true;
+}
+
 }  // namespace gradweave

@@ -11,6 +11,7 @@
 #include <span>
 
 #include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
 
 namespace gradweave {
 
@@ -89,6 +90,23 @@ concept transport_takes_pieces = requires(T& transport, int peer, std::span<cons
   { transport.try_receive_pieces(peer, in) } -> std::same_as<std::size_t>;
 };
 inline constexpr std::size_t pieces_max = 16;
+
+/// Optional: ranks that share memory. `memory_group(rank)` is any number that ranks which share memory have in common, and
+/// no others; all ranks agree on it. `allocate(bytes)` returns an owner of zeroed memory that can be lent, with `data()`;
+/// `can_lend(memory)` tells whether this memory can. `lend(peer, memory)` lends it, before the message that lets the peer
+/// know; then `borrowed(rank)` is where it lies for the peer, until it calls `give_back(rank)`. `given_back(peer)` tells
+/// whether everything lent to a peer has been given back. What was written before a call is seen after its counterpart.
+template <class T>
+concept transport_shares_memory =
+    requires(T& transport, const T& constant, int peer, std::span<const extent> memory, std::size_t bytes) {
+      { constant.memory_group(peer) } -> std::same_as<int>;
+      { transport.allocate(bytes).data() } -> std::same_as<std::byte*>;
+      { transport.can_lend(memory) } -> std::same_as<bool>;
+      transport.lend(peer, memory);
+      { transport.borrowed(peer) } -> std::same_as<std::span<const extent>>;
+      transport.give_back(peer);
+      { transport.given_back(peer) } -> std::same_as<bool>;
+    };
 
 template <class T>
 concept byte_transport =

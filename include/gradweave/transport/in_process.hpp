@@ -1,5 +1,6 @@
 /// @file
-/// A transport between the threads of one process: a byte ring and a mailbox for each ordered pair of ranks.
+/// A transport between the threads of one process: a byte ring and a mailbox for each ordered pair of ranks, and memory
+/// that they lend each other.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +22,8 @@
 
 #include <gradweave/assert.hpp>
 #include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
+#include <gradweave/host_memory.hpp>
 #include <gradweave/transport/concept.hpp>
 
 namespace gradweave {
@@ -97,6 +101,14 @@ class doorbell {
   std::condition_variable wake_;
 };
 
+/// Memory that ranks of the process lend each other. It lives as long as anybody may touch it: its owner, or a peer that
+/// it was lent to and that has not noticed yet that the owner has given the job up.
+struct lendable_block {
+  explicit lendable_block(std::size_t bytes) : memory(bytes), size(bytes) {}
+  host_memory memory;
+  std::size_t size;
+};
+
 /// What the ranks of one process share.
 class in_process_network {
  public:
@@ -117,6 +129,11 @@ class in_process_network {
     std::array<control_message, mailbox_capacity> mailbox;
     alignas(64) std::atomic<std::size_t> posted{0};
     alignas(64) std::atomic<std::size_t> taken{0};
+
+    std::shared_ptr<const lendable_block> lent_block;  // the lender writes these three before it posts its opening
+    std::vector<extent> lent;
+    std::uint64_t loans = 0;
+    alignas(64) std::atomic<std::uint64_t> given_back{0};
   };
 
   int size() const { return static_cast<int>(size_); }
@@ -177,6 +194,7 @@ class in_process_transport {
     std::swap(network_, other.network_);
     std::swap(rank_, other.rank_);
     std::swap(sent_, other.sent_);
+    std::swap(blocks_, other.blocks_);
     return *this;
   }
   ~in_process_transport() {
@@ -239,6 +257,47 @@ class in_process_transport {
            link.posted.load(std::memory_order_acquire) == link.taken.load(std::memory_order_relaxed);
   }
 
+  /// All ranks of a process share memory.
+  int memory_group(int) const { return 0; }
+
+  /// Memory that can be lent.
+  class lendable_memory {
+   public:
+    explicit lendable_memory(std::shared_ptr<detail::lendable_block> block) : block_(std::move(block)) {}
+    std::byte* data() const { return block_->memory.data(); }
+
+   private:
+    std::shared_ptr<detail::lendable_block> block_;
+  };
+
+  lendable_memory allocate(std::size_t bytes) {
+    std::erase_if(blocks_, [](const auto& block) { return block.expired(); });
+    auto block = std::make_shared<detail::lendable_block>(bytes);
+    blocks_.push_back(block);
+    return lendable_memory(std::move(block));
+  }
+
+  bool can_lend(std::span<const extent> memory) const { return block_of(memory) != nullptr; }
+
+  void lend(int peer, std::span<const extent> memory) {
+    auto& link = network_->between(rank_, peer);
+    link.lent_block = memory.empty() ? nullptr : block_of(memory);
+    link.lent.assign(memory.begin(), memory.end());
+    ++link.loans;
+  }
+
+  std::span<const extent> borrowed(int peer) const { return network_->between(peer, rank_).lent; }
+
+  void give_back(int peer) {
+    network_->between(peer, rank_).given_back.fetch_add(1, std::memory_order_release);
+    network_->bell(peer).ring();
+  }
+
+  bool given_back(int peer) const {
+    const auto& link = network_->between(rank_, peer);
+    return link.given_back.load(std::memory_order_acquire) == link.loans;
+  }
+
   failure abort(failure cause) { return network_->abort(std::move(cause)); }
   const failure* aborted() const { return network_->aborted(); }
 
@@ -252,11 +311,28 @@ class in_process_transport {
   in_process_transport(std::shared_ptr<detail::in_process_network> network, int rank)
       : network_(std::move(network)), rank_(rank) {}
 
+  /// The block that all of it lies in; none where there is no such block.
+  std::shared_ptr<const detail::lendable_block> block_of(std::span<const extent> memory) const {
+    const std::less_equal<const std::byte*> is_at_most;
+    for (const auto& known : blocks_) {
+      const auto block = known.lock();
+      const auto lies_in = [&](const extent& piece) {
+        return is_at_most(block->memory.data(), piece.memory) &&
+               is_at_most(piece.memory + piece.bytes, block->memory.data() + block->size);
+      };
+      if (block != nullptr && std::all_of(memory.begin(), memory.end(), lies_in)) {
+        return block;
+      }
+    }
+    return nullptr;
+  }
+
   std::shared_ptr<detail::in_process_network> network_;
   int rank_;
   std::uint64_t sent_ = 0;
+  std::vector<std::weak_ptr<detail::lendable_block>> blocks_;
 };
 
-static_assert(byte_transport<in_process_transport>);
+static_assert(byte_transport<in_process_transport> && transport_shares_memory<in_process_transport>);
 
 }  // namespace gradweave

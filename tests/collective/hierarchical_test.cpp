@@ -1,0 +1,70 @@
+#include <gradweave/collective/hierarchical.hpp>
+
+#include <algorithm>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/collective/proof.hpp>
+
+#include "tests/support/schedules.hpp"
+
+using namespace gradweave;
+using namespace gradweave::tests;
+
+namespace {
+
+/// Ranks dealt to hosts one after another, hosts of these sizes in turn.
+std::vector<int> hosts_of(int size, const std::vector<int>& host_sizes) {
+  std::vector<int> host_of;
+  for (std::size_t host = 0; static_cast<int>(host_of.size()) < size; ++host) {
+    const int room = std::min(host_sizes[host % host_sizes.size()], size - static_cast<int>(host_of.size()));
+    host_of.insert(host_of.end(), static_cast<std::size_t>(room), static_cast<int>(host));
+  }
+  return host_of;
+}
+
+}  // namespace
+
+TEST_CASE("rank_groups: numbers groups by their first rank and lists ranks in order") {
+  const std::vector<int> hosts = {7, 3, 7, 3, 3};
+  const rank_groups groups(hosts);
+  CHECK(groups.count() == 2);
+  CHECK(groups.group_of(0) == 0);
+  CHECK(groups.group_of(4) == 1);
+  CHECK(std::vector<int>(groups.members(1).begin(), groups.members(1).end()) == std::vector<int>{1, 3, 4});
+  CHECK(groups.smallest() == 2);
+}
+
+TEST_CASE("hierarchical_schedules: the all-reduce is proved for hosts of even and uneven size") {
+  hierarchical_schedules make;
+  for (const int size : proved_sizes()) {
+    auto layouts = std::vector<std::vector<int>>{{8}, {3, 1, 2}};
+    if (size <= 128) {
+      layouts.insert(layouts.end(), {{1}, {2}, {4, 4, 5}, {1000}});
+    }
+    for (const auto& host_sizes : layouts) {
+      for (const std::size_t count : proved_counts(size)) {
+        const rank_groups groups(hosts_of(size, host_sizes));
+        const auto ranks = schedules_of_all(
+            size, [&](schedule_world world, schedule& out) { make.all_reduce(groups, world.rank, count, out); });
+        const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = count});
+        CAPTURE(size);
+        CAPTURE(host_sizes.front());
+        CAPTURE(count);
+        CHECK_MESSAGE(result.holds(), result.fault);
+        CHECK(result.elements_sent == 2 * (groups.count() - 1) * count);
+      }
+    }
+  }
+}
+
+TEST_CASE("hierarchical_schedules: ranks of a host need not be neighbours") {
+  hierarchical_schedules make;
+  const std::vector<int> hosts = {0, 1, 0, 2, 1, 0, 2};
+  const rank_groups groups(hosts);
+  const auto ranks =
+      schedules_of_all(7, [&](schedule_world world, schedule& out) { make.all_reduce(groups, world.rank, 500, out); });
+  const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = 500});
+  CHECK_MESSAGE(result.holds(), result.fault);
+}
