@@ -14,11 +14,41 @@ TEST_CASE("scheduled: a timeout that is not positive is refused") {
   CHECK_THROWS_AS(backend::scheduled("test", std::move(ends[0]), {.timeout = 0ms}), contract_violation);
 }
 
+TEST_CASE("scheduled: an algorithm that needs shared memory is refused where ranks share none") {
+  const auto make = [](int size, all_reduce_algorithm algorithm) {
+    auto ends = in_process_transport::connect(size);
+    backend::scheduled("test", std::move(ends[0]), {.algorithm = algorithm});
+  };
+  make(2, all_reduce_algorithm::shared);
+  make(2, all_reduce_algorithm::hierarchical);
+  CHECK_THROWS_WITH_AS(schedule_selector(std::nullopt, all_reduce_algorithm::shared),
+                       doctest::Contains("algorithm 'shared': not all ranks share memory"), contract_violation);
+  CHECK_THROWS_WITH_AS(schedule_selector(std::nullopt, all_reduce_algorithm::hierarchical),
+                       doctest::Contains("algorithm 'hierarchical': no ranks share memory"), contract_violation);
+}
+
+TEST_CASE("scheduled_options_from: GRADWEAVE_ALGORITHM wins, and a wrong name is refused with those that there are") {
+  const auto from = [](const char* value) {
+    return backend::scheduled_options_from(
+        [&](const char*) { return value == nullptr ? std::nullopt : std::optional<std::string>(value); },
+        {.timeout = 3s, .algorithm = all_reduce_algorithm::direct});
+  };
+  CHECK(from(nullptr).algorithm == all_reduce_algorithm::direct);
+  CHECK(from("halving_doubling").algorithm == all_reduce_algorithm::halving_doubling);
+  CHECK(from("ring").timeout == 3s);
+  CHECK_THROWS_WITH_AS(
+      from("rings"),
+      doctest::Contains("the environment variable GRADWEAVE_ALGORITHM is 'rings'; it has to be one of automatic, ring, "
+                        "halving_doubling, recursive_doubling, direct, shared, hierarchical"),
+      contract_violation);
+}
+
 TEST_CASE("scheduled: pieces that do not cover all ranks are refused") {
   auto ends = in_process_transport::connect(2);
   backend::scheduled pair("test", std::move(ends[0]));
   const std::size_t pieces[] = {0, 4};
-  for (const collective operation : {collective::reduce_scatter, collective::all_gather, collective::all_to_all}) {
+  for (const collective operation :
+       {collective::reduce_scatter, collective::all_gather, collective::all_to_all, collective::gather}) {
     CHECK_THROWS_AS(pair.start({.operation = operation, .pieces = pieces, .source_pieces = pieces}),
                     contract_violation);
   }
@@ -32,8 +62,9 @@ TEST_CASE("scheduled: one rank alone completes every collective at once") {
   const extent whole{reinterpret_cast<std::byte*>(values), sizeof values, 0};
   const extent copied{reinterpret_cast<std::byte*>(copies), sizeof copies, 0};
   const std::size_t pieces[] = {0, 4};
-  for (const collective operation : {collective::all_reduce, collective::reduce_scatter, collective::all_gather,
-                                     collective::all_to_all, collective::broadcast, collective::barrier}) {
+  for (const collective operation :
+       {collective::all_reduce, collective::reduce_scatter, collective::all_gather, collective::all_to_all,
+        collective::broadcast, collective::barrier, collective::gather}) {
     const bool exchange = operation == collective::all_to_all;
     alone.start({.operation = operation,
                  .kind = element_kind::float32,

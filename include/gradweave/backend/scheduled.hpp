@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,24 @@ struct scheduled_options {
 
   friend bool operator==(const scheduled_options&, const scheduled_options&) = default;
 };
+
+/// `given`, with the algorithm that GRADWEAVE_ALGORITHM names where it is set. `look(name)` is the variable's value, if any.
+/// Throws contract_violation where there is no algorithm of that name.
+template <class Look>
+scheduled_options scheduled_options_from(Look&& look, scheduled_options given = {}) {
+  if (const std::optional<std::string> name = look("GRADWEAVE_ALGORITHM")) {
+    const auto named = algorithm_named(*name);
+    if (!named) {
+      std::string known;
+      for (const std::string_view each : algorithm_names) {
+        known += (known.empty() ? "" : ", ") + std::string(each);
+      }
+      violate("the environment variable GRADWEAVE_ALGORITHM is '" + *name + "'; it has to be one of " + known);
+    }
+    given.algorithm = *named;
+  }
+  return given;
+}
 
 template <byte_transport Transport>
 class scheduled {
@@ -63,8 +83,9 @@ class scheduled {
   }
 
   void start(const collective_request& request) {
-    const bool cut = request.operation == collective::reduce_scatter || request.operation == collective::all_gather ||
-                     request.operation == collective::all_to_all;
+    constexpr collective_set with_pieces = {collective::reduce_scatter, collective::all_gather, collective::all_to_all,
+                                            collective::gather};
+    const bool cut = with_pieces.contains(request.operation);
     const auto positions = static_cast<std::size_t>(size()) + 1;
     require(!cut || request.pieces.size() == positions, "backend: pieces must hold a position a rank, and the end");
     require(request.operation != collective::all_to_all || request.source_pieces.size() == positions,

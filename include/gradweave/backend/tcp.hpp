@@ -25,10 +25,10 @@ struct options {
 /// Meets the other ranks. Throws sync_error that names who is missing or what does not fit.
 inline backend_type from_options(const options& given) { return {"tcp", connect_mesh(given.meet), given.wait}; }
 
-/// The job that the launcher's environment variables describe; without any, one rank. See rendezvous_from. Throws
+/// The job that the launcher's environment variables describe; without any, one rank. See rendezvous_from; GRADWEAVE_ALGORITHM wins over `wait`. Throws
 /// contract_violation where they are incomplete or malformed, and as from_options.
 inline backend_type from_environment(scheduled_options wait = {}) {
-  return from_options({rendezvous_from(environment_variable), wait});
+  return from_options({rendezvous_from(environment_variable), scheduled_options_from(environment_variable, wait)});
 }
 
 }  // namespace gradweave::backend::tcp

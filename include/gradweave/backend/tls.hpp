@@ -25,7 +25,7 @@ inline backend_type from_options(const options& given) {
 
 /// As tcp::from_environment. Throws contract_violation where GRADWEAVE_SECRET is not set.
 inline backend_type from_environment(scheduled_options wait = {}) {
-  return from_options({rendezvous_from(environment_variable), wait});
+  return from_options({rendezvous_from(environment_variable), scheduled_options_from(environment_variable, wait)});
 }
 
 }  // namespace gradweave::backend::tls

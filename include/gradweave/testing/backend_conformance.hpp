@@ -20,6 +20,7 @@
 #include <gradweave/error.hpp>
 #include <gradweave/testing/collective_checks.hpp>
 #include <gradweave/testing/conformance.hpp>
+#include <gradweave/testing/payload_ledger.hpp>
 
 namespace gradweave::testing {
 
