@@ -31,6 +31,7 @@
 #include <vector>
 
 #include <gradweave/assert.hpp>
+#include <gradweave/descriptor.hpp>
 
 namespace gradweave {
 
@@ -52,28 +53,6 @@ inline bool is_launched() {
 }
 
 namespace detail {
-
-/// A descriptor that closes itself.
-class descriptor {
- public:
-  explicit descriptor(int number = -1) : number_(number) {}
-  descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  descriptor& operator=(descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~descriptor() { close(); }
-
-  int number() const { return number_; }
-  void close() {
-    if (number_ >= 0) {
-      ::close(std::exchange(number_, -1));
-    }
-  }
-
- private:
-  int number_;
-};
 
 [[noreturn]] inline void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), std::string("gradweave: launch: ") + what);

@@ -17,11 +17,14 @@
 
 namespace gradweave::tests {
 
-enum class network { loopback, tcp };
+enum class network { loopback, tcp, shared_memory };
 
-inline constexpr network networks[] = {network::loopback, network::tcp};
+inline constexpr network networks[] = {network::loopback, network::tcp, network::shared_memory};
 
-inline const char* name_of(network which) { return which == network::loopback ? "loopback" : "tcp"; }
+inline const char* name_of(network which) {
+  constexpr const char* names[] = {"loopback", "tcp", "shared memory"};
+  return names[static_cast<int>(which)];
+}
 
 struct law_case {
   network over;
@@ -92,14 +95,14 @@ class any_backend {
   std::variant<backend::loopback, backend::tcp::backend_type> held_;
 };
 
-/// As backend::run_loopback, over either network.
+/// As backend::run_loopback, over any network.
 template <class Body>
 void run_ranks(network over, int size, Body&& body, backend::scheduled_options wait = {}) {
   const auto wrapped = [&](auto backend) { body(any_backend(std::move(backend))); };
   if (over == network::loopback) {
     backend::run_loopback(size, wrapped, wait);
   } else {
-    run_tcp(size, wrapped, wait);
+    run_tcp(size, wrapped, wait, over == network::shared_memory);
   }
 }
 

@@ -45,10 +45,11 @@ void on_threads(int size, Body&& body) {
 
 /// As backend::run_loopback, over TCP.
 template <class Body>
-void run_tcp(int size, Body&& body, backend::scheduled_options wait = {}) {
+void run_tcp(int size, Body&& body, backend::scheduled_options wait = {}, bool share_memory = false) {
   const detail::reserved_port place(0);
   on_threads(size, [&](int rank) {
-    body(backend::tcp::from_options({.meet = {.rank = rank, .size = size, .port = place.number()}, .wait = wait}));
+    body(backend::tcp::from_options(
+        {.meet = {.rank = rank, .size = size, .port = place.number()}, .wait = wait, .share_memory = share_memory}));
   });
 }
 

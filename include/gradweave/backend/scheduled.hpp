@@ -3,11 +3,13 @@
 /// of the library's own is one of these.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,6 +70,10 @@ class scheduled {
         options_(options),
         executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout)) {
     require(options.timeout.count() > 0, "backend: the timeout must be positive");
+    if constexpr (transport_shares_memory<Transport> &&
+                  requires(gather_own gather) { executor_->transport().share(gather); }) {
+      executor_->transport().share(gather_own{this});
+    }
     selector_ = schedule_selector(memory_groups(), options.algorithm);
   }
 
@@ -117,6 +123,25 @@ class scheduled {
   }
 
  private:
+  /// Collects what each rank gives, in rank order, on all ranks; over messages, since nobody shares memory yet.
+  struct gather_own {
+    scheduled* backend;
+    void operator()(std::span<const std::byte> own, std::span<std::byte> all) const {
+      const auto begin = static_cast<std::size_t>(backend->rank()) * own.size();
+      std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
+      std::vector<std::size_t> pieces;
+      for (std::size_t r = 0; r <= static_cast<std::size_t>(backend->size()); ++r) {
+        pieces.push_back(r * own.size());
+      }
+      const extent whole{all.data(), all.size(), 0};
+      backend->start(
+          {.operation = collective::all_gather, .kind = element_kind::uint8, .data = {&whole, 1}, .pieces = pieces});
+      while (!backend->poll()) {
+        backend->wait();
+      }
+    }
+  };
+
   std::optional<rank_groups> memory_groups() const {
     if constexpr (transport_shares_memory<Transport>) {
       std::vector<int> group_of;

@@ -12,7 +12,7 @@
 
 namespace gradweave::backend::tls {
 
-using backend_type = scheduled<basic_asio_transport<tls_stream>>;
+using backend_type = scheduled<shared_memory_transport<basic_asio_transport<tls_stream>>>;
 
 static_assert(host_backend<backend_type>);
 
@@ -20,12 +20,12 @@ using options = tcp::options;
 
 /// As tcp::from_options. Throws contract_violation where there is no secret.
 inline backend_type from_options(const options& given) {
-  return {"tls", connect_mesh<tls_stream>(given.meet), given.wait};
+  return {"tls", shared_memory_transport(connect_mesh<tls_stream>(given.meet), given.share_memory), given.wait};
 }
 
 /// As tcp::from_environment. Throws contract_violation where GRADWEAVE_SECRET is not set.
 inline backend_type from_environment(scheduled_options wait = {}) {
-  return from_options({rendezvous_from(environment_variable), scheduled_options_from(environment_variable, wait)});
+  return from_options(tcp::options_from_environment(wait));
 }
 
 }  // namespace gradweave::backend::tls

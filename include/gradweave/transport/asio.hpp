@@ -199,6 +199,7 @@ class asio_mesh {
   }
 
   std::uint64_t payload_bytes_sent() const { return sent_; }
+  int doorbell() const { return doorbell_; }
 
   /// This rank's addresses, each once.
   std::string here() const {
@@ -339,6 +340,8 @@ class basic_asio_transport {
   void wait(std::uint64_t seen, deadline until) { mesh_->wait(seen, until); }
   deadline now() const { return std::chrono::steady_clock::now(); }
   std::uint64_t payload_bytes_sent() const { return mesh_->payload_bytes_sent(); }
+  /// Writing to it, from any process, ends `wait`.
+  int doorbell() const { return mesh_->doorbell(); }
 
   /// Both addresses of the connection to a peer.
   std::string route(int peer) const { return mesh_->route(peer); }

@@ -1,0 +1,378 @@
+/// @file
+/// The shared-memory transport: ranks of one host lend each other memory in segments, and post control messages there.
+/// Payload that is sent, and all that concerns other hosts or failures, goes over another transport.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradweave/description.hpp>
+#include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
+#include <gradweave/transport/concept.hpp>
+#include <gradweave/transport/neighbourhood.hpp>
+#include <gradweave/transport/segment.hpp>
+#include <gradweave/transport/shared_block.hpp>
+#include <gradweave/transport/spinning.hpp>
+
+namespace gradweave {
+
+/// Atom of a transport that shared memory can stand beside: `doorbell()` is an eventfd; writing to it ends `wait`.
+template <class T>
+concept transport_has_doorbell = requires(const T& transport) {
+  { transport.doorbell() } -> std::same_as<int>;
+};
+
+namespace detail {
+
+/// "Segment `number` is mine", with its descriptor, or that it is no more.
+struct segment_notice {
+  std::uint32_t number = 0;
+  std::uint32_t exists = 0;
+};
+
+/// What one rank lends and borrows.
+class lending_desk {
+ public:
+  lending_desk(int rank, neighbourhood around) : rank_(rank), around_(std::move(around)) {
+    known_.resize(around_.ranks.size());
+    loans_.resize(around_.ranks.size());
+  }
+
+  bool has(int peer) const { return around_.ranks[at(peer)].has_value(); }
+  int group_of(int rank) const { return around_.group_of[at(rank)]; }
+  const neighbourhood& around() const { return around_; }
+  shared_bell& bell() const { return around_.own.bell(); }
+  shared_pair& to(int peer) const { return around_.own.towards(peer); }
+  shared_pair& from(int peer) const { return around_.ranks[at(peer)]->block.towards(rank_); }
+
+  std::shared_ptr<segment> allocate(std::size_t bytes) {
+    retire();
+    auto made = std::make_shared<segment>(segment::create(bytes));
+    const segment_notice notice{next_++, 1};
+    announce(notice, {made->handle()});
+    made->close_handle();
+    own_.push_back({notice.number, made, made->data(), made->size()});
+    return made;
+  }
+
+  bool can_lend(std::span<const extent> memory) const {
+    return memory.size() <= shared_pair::pieces_max && (memory.empty() || find(memory) != own_.end());
+  }
+
+  void lend(int peer, std::span<const extent> memory) {
+    shared_pair& pair = to(peer);
+    pair.lent_count = static_cast<std::uint32_t>(memory.size());
+    if (!memory.empty()) {
+      const auto place = find(memory);
+      pair.lent_segment = place->number;
+      for (std::size_t i = 0; i < memory.size(); ++i) {
+        pair.lent[i] = {static_cast<std::uint64_t>(memory[i].memory - place->data), memory[i].bytes};
+      }
+    }
+    ++loans_[at(peer)];
+  }
+
+  bool given_back(int peer) const { return to(peer).given_back.load(std::memory_order_acquire) == loans_[at(peer)]; }
+
+  std::span<const extent> borrowed(int peer) {
+    known_memory& known = known_[at(peer)];
+    if (!known.translated) {
+      translate(peer, known);
+      known.translated = true;
+    }
+    return known.lent;
+  }
+
+  void give_back(int peer) {
+    known_[at(peer)].translated = false;
+    from(peer).given_back.store(from(peer).given_back.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+ private:
+  struct own_segment {
+    std::uint32_t number;
+    std::weak_ptr<segment> memory;
+    std::byte* data;
+    std::size_t size;
+  };
+  /// Of a neighbour.
+  struct known_memory {
+    std::map<std::uint32_t, segment> segments;
+    std::vector<extent> lent;
+    bool translated = false;
+  };
+
+  static constexpr std::chrono::seconds patience{10};
+
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+  std::vector<own_segment>::const_iterator find(std::span<const extent> memory) const {
+    const std::less_equal<const std::byte*> is_at_most;
+    return std::find_if(own_.begin(), own_.end(), [&](const own_segment& each) {
+      return !each.memory.expired() && std::all_of(memory.begin(), memory.end(), [&](const extent& piece) {
+        return is_at_most(each.data, piece.memory) && is_at_most(piece.memory + piece.bytes, each.data + each.size);
+      });
+    });
+  }
+
+  /// Who does not take it is gone, and will be missed as a peer.
+  void announce(const segment_notice& notice, std::initializer_list<int> descriptors) const {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    for (const auto& peer : around_.ranks) {
+      if (peer) {
+        (void)peer->socket.send(notice, descriptors, until);
+      }
+    }
+  }
+
+  /// Tells the neighbours what they need not map any more.
+  void retire() {
+    std::erase_if(own_, [&](const own_segment& each) {
+      if (each.memory.expired()) {
+        announce({each.number, 0}, {});
+      }
+      return each.memory.expired();
+    });
+  }
+
+  void translate(int peer, known_memory& known) {
+    const shared_pair& pair = from(peer);
+    known.lent.clear();
+    if (pair.lent_count == 0) {
+      return;
+    }
+    const std::uint32_t number = pair.lent_segment;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (known.segments.find(number) == known.segments.end()) {
+      if (!learn(peer, known, until)) {
+        throw sync_error({errc::internal, peer, -1, -1, {}, "the shared memory of a rank of this host did not arrive"});
+      }
+    }
+    const segment& memory = known.segments.at(number);
+    for (std::size_t i = 0; i < std::min<std::size_t>(pair.lent_count, shared_pair::pieces_max); ++i) {
+      const auto [offset, bytes] = pair.lent[i];
+      if (offset > memory.size() || bytes > memory.size() - offset) {
+        throw sync_error({errc::internal, peer, -1, -1, {}, "a rank of this host lends memory that it does not have"});
+      }
+      append_extent(known.lent, memory.data() + offset, bytes);
+    }
+  }
+
+  /// Takes in one notice. False where none comes.
+  bool learn(int peer, known_memory& known, std::chrono::steady_clock::time_point until) {
+    std::vector<descriptor> handed;
+    const auto notice = around_.ranks[at(peer)]->socket.template receive<segment_notice>(handed, until);
+    if (!notice) {
+      return false;
+    }
+    if (notice->exists == 0) {
+      known.segments.erase(notice->number);
+    } else if (handed.size() == 1) {
+      segment memory = segment::adopt(std::move(handed[0]));
+      memory.close_handle();
+      known.segments.emplace(notice->number, std::move(memory));
+    }
+    return true;
+  }
+
+  int rank_;
+  neighbourhood around_;
+  std::vector<own_segment> own_;
+  std::uint32_t next_ = 1;
+  std::vector<known_memory> known_;   // by rank
+  std::vector<std::uint64_t> loans_;  // by rank: how many were made to it
+};
+
+}  // namespace detail
+
+/// `Remote` reaches every rank. Until `share` is called, and for ranks that share no memory, all goes over it.
+template <byte_transport Remote>
+  requires transport_has_doorbell<Remote>
+class shared_memory_transport {
+ public:
+  /// Where one rank does not want to share, the others do without it.
+  explicit shared_memory_transport(Remote remote, bool wants_to_share = true)
+      : remote_(std::move(remote)), wants_to_share_(wants_to_share) {}
+
+  /// Finds the ranks of this host, on all ranks at once; see find_neighbours.
+  template <class Gather>
+  void share(Gather&& gather) {
+    const int doorbell = wants_to_share_ ? remote_.doorbell() : -1;
+    desk_ = std::make_unique<detail::lending_desk>(
+        rank(), find_neighbours(rank(), size(), doorbell, std::forward<Gather>(gather)));
+    int members = 0;
+    for (int peer = 0; peer < size(); ++peer) {
+      members += memory_group(peer) == memory_group(rank()) ? 1 : 0;
+    }
+    alone_on_host_ = members == size();
+    spinning_ = spinning(members);
+  }
+
+  int rank() const { return remote_.rank(); }
+  int size() const { return remote_.size(); }
+  std::size_t try_send(int peer, std::span<const std::byte> bytes) { return remote_.try_send(peer, bytes); }
+  std::size_t try_receive(int peer, std::span<std::byte> room) { return remote_.try_receive(peer, room); }
+  std::size_t try_send_pieces(int peer, std::span<const std::span<const std::byte>> pieces)
+    requires transport_takes_pieces<Remote>
+  {
+    return remote_.try_send_pieces(peer, pieces);
+  }
+  std::size_t try_receive_pieces(int peer, std::span<const std::span<std::byte>> pieces)
+    requires transport_takes_pieces<Remote>
+  {
+    return remote_.try_receive_pieces(peer, pieces);
+  }
+
+  bool try_send_control(int peer, const control_message& message) {
+    if (!shares_with(peer)) {
+      return remote_.try_send_control(peer, message);
+    }
+    if (!desk_->to(peer).post(message)) {
+      return false;
+    }
+    ring(peer);
+    return true;
+  }
+
+  bool try_receive_control(int peer, control_message& message) {
+    if (!shares_with(peer)) {
+      return remote_.try_receive_control(peer, message);
+    }
+    if (!desk_->from(peer).take(message)) {
+      return false;
+    }
+    ring(peer);  // there is room again
+    return true;
+  }
+
+  /// Whether a neighbour is gone shows on its connection, which is looked at only after a sleep: a look costs more than a
+  /// small collective.
+  bool peer_closed(int peer) {
+    if (!shares_with(peer)) {
+      return remote_.peer_closed(peer);
+    }
+    return has_slept_ && remote_.peer_closed(peer) && desk_->from(peer).is_empty();
+  }
+
+  int memory_group(int rank) const { return desk_ ? desk_->group_of(rank) : rank; }
+
+  /// Memory that can be lent.
+  class lendable_memory {
+   public:
+    explicit lendable_memory(std::shared_ptr<segment> memory) : memory_(std::move(memory)) {}
+    std::byte* data() const { return memory_->data(); }
+
+   private:
+    std::shared_ptr<segment> memory_;
+  };
+  lendable_memory allocate(std::size_t bytes) { return lendable_memory(desk().allocate(bytes)); }
+  bool can_lend(std::span<const extent> memory) const { return desk_ && desk_->can_lend(memory); }
+  void lend(int peer, std::span<const extent> memory) { desk().lend(peer, memory); }
+  std::span<const extent> borrowed(int peer) { return desk().borrowed(peer); }
+  bool given_back(int peer) { return desk().given_back(peer); }
+  void give_back(int peer) {
+    desk().give_back(peer);
+    ring(peer);
+  }
+
+  failure abort(failure cause) { return remote_.abort(std::move(cause)); }
+  const failure* aborted() { return remote_.aborted(); }
+
+  std::uint64_t events() { return remote_.events() + rung(); }
+
+  void wait(std::uint64_t seen, deadline until) {
+    if (!has_block()) {
+      remote_.wait(seen, until);
+      return;
+    }
+    // Only where nothing comes over sockets: who spins here does not look at them.
+    if (alone_on_host_ && spinning_.until([&] { return events() != seen; })) {
+      return;
+    }
+    desk_->bell().sleeping.store(1, std::memory_order_seq_cst);
+    const std::uint64_t heard = remote_.events();
+    if (heard + rung() == seen) {
+      remote_.wait(heard, until);
+      has_slept_ = true;
+    }
+    desk_->bell().sleeping.store(0, std::memory_order_relaxed);
+  }
+
+  deadline now() const { return remote_.now(); }
+  std::uint64_t payload_bytes_sent() const { return remote_.payload_bytes_sent(); }
+
+  std::string route(int peer) const
+    requires requires(const Remote& remote) { remote.route(0); }
+  {
+    return (shares_with(peer) ? "shared memory, and " : "") + remote_.route(peer);
+  }
+  void describe(description& sink) const
+    requires requires(const Remote& remote) { remote.describe(sink); }
+  {
+    remote_.describe(sink);
+  }
+  void describe_here(description& sink) const {
+    if constexpr (requires { remote_.describe_here(sink); }) {
+      remote_.describe_here(sink);
+    }
+    std::string with;
+    for (int peer = 0; peer < size(); ++peer) {
+      with += shares_with(peer) ? (with.empty() ? "rank " : ", rank ") + std::to_string(peer) : "";
+    }
+    if (with.empty()) {
+      const std::string obstacle = desk_ ? desk_->around().obstacle : std::string();
+      with = obstacle.empty() ? "nobody" : "nobody: " + obstacle;
+    }
+    sink.add("shares memory with", with);
+  }
+
+ private:
+  bool shares_with(int peer) const { return desk_ && desk_->has(peer); }
+  /// A rank that does not share has none.
+  bool has_block() const { return desk_ && desk_->around().own; }
+  std::uint64_t rung() const { return has_block() ? desk_->bell().rung.load(std::memory_order_seq_cst) : 0; }
+
+  /// Before `share` memory is only this process's; it is made all the same.
+  detail::lending_desk& desk() {
+    if (!desk_) {
+      neighbourhood alone;
+      alone.ranks.resize(static_cast<std::size_t>(size()));
+      for (int peer = 0; peer < size(); ++peer) {
+        alone.group_of.push_back(peer);
+      }
+      desk_ = std::make_unique<detail::lending_desk>(rank(), std::move(alone));
+    }
+    return *desk_;
+  }
+
+  void ring(int peer) {
+    const neighbour& who = *desk_->around().ranks[static_cast<std::size_t>(peer)];
+    who.block.bell().rung.fetch_add(1, std::memory_order_seq_cst);
+    if (who.block.bell().sleeping.load(std::memory_order_seq_cst) != 0) {
+      const std::uint64_t one = 1;
+      (void)!::write(who.doorbell.number(), &one, sizeof one);
+    }
+  }
+
+  Remote remote_;
+  bool wants_to_share_;
+  std::unique_ptr<detail::lending_desk> desk_;
+  spinning spinning_;
+  bool alone_on_host_ = false;
+  bool has_slept_ = false;
+};
+
+}  // namespace gradweave
