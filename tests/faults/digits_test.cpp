@@ -20,6 +20,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/processes.hpp"
 
 using namespace gradweave;
@@ -102,8 +103,8 @@ TEST_CASE("digits: killed at 50 random moments of its training, all of its proce
   std::mt19937 random(seed);
   const scratch_folder folder;
   std::chrono::nanoseconds longest{0};
-  for (int moment = 0; moment < 50; ++moment) {
-    const int ranks = 2 + moment % 2;
+  for (std::size_t moment = 0; moment < repetitions(50); ++moment) {
+    const int ranks = 2 + static_cast<int>(moment % 2);
     process_list jobs;
     jobs.push_back(start(ranks, folder.path()));
     process& launcher = *jobs[0];

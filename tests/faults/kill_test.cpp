@@ -12,6 +12,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/processes.hpp"
 #include "tests/support/rank_jobs.hpp"
 
@@ -124,7 +125,7 @@ TEST_CASE("a killed rank: at each message of two steps, all others end and name 
   const testing::watchdog guard("killed rank", full ? 1500s : 180s);
   std::vector<kill_case> cases;
   const auto add = [&](const kill_case& which, std::uint64_t count_max) {
-    const auto more = cases_of(which, full ? UINT64_MAX : count_max);
+    const auto more = cases_of(which, full ? UINT64_MAX : repetitions(count_max));
     cases.insert(cases.end(), more.begin(), more.end());
   };
   add({2, 0, 0, "kill", false, false}, 60);
@@ -146,7 +147,7 @@ TEST_CASE("a rank that exits in the middle of a step, without a word: as one tha
   const testing::watchdog guard("exit in a step");
   std::vector<kill_case> cases;
   for (const int size : {2, 3, 4}) {
-    const auto more = cases_of({size, size / 2, 0, "exit", size == 3, false}, 8);
+    const auto more = cases_of({size, size / 2, 0, "exit", size == 3, false}, repetitions(8));
     cases.insert(cases.end(), more.begin(), more.end());
   }
   tell("exiting rank", cases.size(), run_all(cases));

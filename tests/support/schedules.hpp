@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <numeric>
 #include <vector>
 
 #include <gradweave/collective/schedule.hpp>
+
+#include "tests/support/brief.hpp"
 
 namespace gradweave::tests {
 
@@ -22,14 +23,14 @@ std::vector<schedule> schedules_of_all(int size, Make&& make) {
 }
 
 /// World sizes that every algorithm is proved for. The last one takes seconds, and is left out where
-/// GRADWEAVE_TEST_BRIEF is set: under sanitizers.
+/// tests are brief.
 inline std::vector<int> proved_sizes() {
   std::vector<int> sizes;
   for (int size = 1; size <= 33; ++size) {
     sizes.push_back(size);
   }
   sizes.insert(sizes.end(), {64, 127, 128});
-  if (std::getenv("GRADWEAVE_TEST_BRIEF") == nullptr) {
+  if (!is_brief()) {
     sizes.push_back(1000);
   }
   return sizes;

@@ -218,7 +218,6 @@ class shared_memory_transport {
       members += memory_group(peer) == memory_group(rank()) ? 1 : 0;
     }
     alone_on_host_ = members == size();
-    spinning_ = spinning(members);
   }
 
   int rank() const { return remote_.rank(); }
@@ -299,7 +298,7 @@ class shared_memory_transport {
       return;
     }
     // Only where nothing comes over sockets: who spins here does not look at them.
-    if (alone_on_host_ && spinning_.until([&] { return events() != seen; })) {
+    if (alone_on_host_ && spin_until([&] { return events() != seen; })) {
       return;
     }
     desk_->bell().sleeping.store(1, std::memory_order_seq_cst);
@@ -370,7 +369,6 @@ class shared_memory_transport {
   Remote remote_;
   bool wants_to_share_;
   std::unique_ptr<detail::lending_desk> desk_;
-  spinning spinning_;
   bool alone_on_host_ = false;
   bool has_slept_ = false;
 };
