@@ -75,3 +75,18 @@ TEST_CASE("neighbour_socket: who takes nothing makes the sender give up, and who
   host.reset();
   CHECK_FALSE(caller->send(numbered{}, {}, std::chrono::steady_clock::now() + 1000s));
 }
+
+TEST_CASE("neighbour_socket: what was sent is received also where the sender went without reading everything") {
+  const neighbour_listener listener(1);
+  const auto caller = neighbour_socket::connect(listener.name());
+  auto host = listener.accept(soon());
+  REQUIRE(host);
+  REQUIRE(caller->send(numbered{1}, {}, soon()));  // never read
+  REQUIRE(host->send(numbered{2}, {}, soon()));
+  host.reset();
+  std::vector<descriptor> came;
+  const auto received = caller->receive<numbered>(came, soon());
+  REQUIRE(received);
+  CHECK(received->number == 2);
+  CHECK_FALSE(caller->receive<numbered>(came, soon()));
+}

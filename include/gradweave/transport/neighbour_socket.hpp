@@ -94,7 +94,11 @@ class neighbour_socket {
     if (!is_ready(socket_, POLLIN, until)) {
       return std::nullopt;
     }
-    const ssize_t got = ::recvmsg(socket_.number(), &header, MSG_CMSG_CLOEXEC);
+    ssize_t got = ::recvmsg(socket_.number(), &header, MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == ECONNRESET) {
+      // The peer went without having read everything. That is told once, before what it sent is given out.
+      got = ::recvmsg(socket_.number(), &header, MSG_CMSG_CLOEXEC);
+    }
     descriptors.clear();
     for (cmsghdr* each = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); each != nullptr;
          each = CMSG_NXTHDR(&header, each)) {

@@ -158,7 +158,12 @@ class lending_desk {
     const auto until = std::chrono::steady_clock::now() + patience;
     while (known.segments.find(number) == known.segments.end()) {
       if (!learn(peer, known, until)) {
-        throw sync_error({errc::internal, peer, -1, -1, {}, "the shared memory of a rank of this host did not arrive"});
+        throw sync_error({errc::peer_lost,
+                          peer,
+                          -1,
+                          -1,
+                          {},
+                          "rank " + std::to_string(peer) + " is gone and its memory can't be reached any more"});
       }
     }
     const segment& memory = known.segments.at(number);
