@@ -99,6 +99,7 @@ FLOORS = [
             "transport/introduction.hpp",
             "transport/meeting_file.hpp",
             "transport/mesh.hpp",
+            "transport/mesh_barrier.hpp",
             "transport/reception.hpp",
             "transport/rendezvous.hpp",
             "transport/stream.hpp",

@@ -58,12 +58,24 @@ inline std::optional<boost::asio::ip::address> source_address(boost::asio::io_co
   return fault ? std::nullopt : std::optional(own.address());
 }
 
-/// Runs the context until `done` or the deadline. False where time ran out.
+/// How long something is waited for: until a time comes, or a handler of the same context has found out that it is in
+/// vain.
+struct wait_limit {
+  deadline until;
+  const bool* in_vain = nullptr;
+
+  wait_limit(deadline time) : until(time) {}  // NOLINT: most waits end by time alone
+  wait_limit(deadline time, const bool& found_in_vain) : until(time), in_vain(&found_in_vain) {}
+
+  bool over() const { return in_vain != nullptr && *in_vain; }
+};
+
+/// Runs the context until `done` or the limit. False where the limit came first.
 template <class Done>
-bool run_until(boost::asio::io_context& context, deadline until, Done&& done) {
+bool run_until(boost::asio::io_context& context, wait_limit limit, Done&& done) {
   context.restart();
   while (!done()) {
-    if (context.run_one_until(until) == 0 && std::chrono::steady_clock::now() >= until) {
+    if (limit.over() || (context.run_one_until(limit.until) == 0 && std::chrono::steady_clock::now() >= limit.until)) {
       return false;
     }
     context.restart();
@@ -71,10 +83,10 @@ bool run_until(boost::asio::io_context& context, deadline until, Done&& done) {
   return true;
 }
 
-/// Runs one operation, which `begin(handler)` starts, to its end or the deadline, where it closes the socket. The fault,
+/// Runs one operation, which `begin(handler)` starts, to its end or the limit, where it closes the socket. The fault,
 /// in words.
 template <class Begin>
-std::optional<std::string> finish_until(boost::asio::io_context& context, tcp_socket& socket, deadline until,
+std::optional<std::string> finish_until(boost::asio::io_context& context, tcp_socket& socket, wait_limit limit,
                                         Begin&& begin) {
   bool done = false;
   boost::system::error_code fault;
@@ -82,7 +94,7 @@ std::optional<std::string> finish_until(boost::asio::io_context& context, tcp_so
     fault = outcome;
     done = true;
   });
-  if (!run_until(context, until, [&] { return done; })) {
+  if (!run_until(context, limit, [&] { return done; })) {
     socket.close();
     run_until(context, deadline::max(), [&] { return done; });
     return "no answer in time";
@@ -92,7 +104,7 @@ std::optional<std::string> finish_until(boost::asio::io_context& context, tcp_so
 
 /// Calls `to`, from `source` where that is given. Where it fails, `fault` says from where to where, and why.
 inline std::optional<tcp_socket> connect_until(boost::asio::io_context& context, const tcp_endpoint& to,
-                                               const std::optional<boost::asio::ip::address>& source, deadline until,
+                                               const std::optional<boost::asio::ip::address>& source, wait_limit limit,
                                                std::string& fault) {
   tcp_socket socket(context);
   boost::system::error_code unfit;
@@ -102,7 +114,7 @@ inline std::optional<tcp_socket> connect_until(boost::asio::io_context& context,
   }
   const auto failed =
       unfit ? std::optional(unfit.message())
-            : finish_until(context, socket, until, [&](auto handler) { socket.async_connect(to, std::move(handler)); });
+            : finish_until(context, socket, limit, [&](auto handler) { socket.async_connect(to, std::move(handler)); });
   if (!failed) {
     return socket;
   }
@@ -126,9 +138,9 @@ struct received_message {
 
 inline received_message receive_message(boost::asio::io_context& context, tcp_socket& from,
                                         std::initializer_list<message_kind> kinds, std::size_t bytes_max,
-                                        deadline until) {
+                                        wait_limit limit) {
   const auto read = [&](auto& room) {
-    return finish_until(context, from, until, [&](auto handler) {
+    return finish_until(context, from, limit, [&](auto handler) {
       boost::asio::async_read(from, boost::asio::buffer(room), std::move(handler));
     });
   };
@@ -151,17 +163,17 @@ inline received_message receive_message(boost::asio::io_context& context, tcp_so
 
 /// Proves to the host that this side knows the secret, which may be empty, and has it proved. Why it failed.
 inline std::optional<std::string> prove_secret(boost::asio::io_context& context, tcp_socket& socket,
-                                               const std::string& secret, deadline until) {
+                                               const std::string& secret, wait_limit limit) {
   const nonce own = fresh_nonce();
   send_message(socket, message_kind::caller_nonce, own);
-  const auto challenge = receive_message(context, socket, {message_kind::host_nonce}, own.size(), until);
+  const auto challenge = receive_message(context, socket, {message_kind::host_nonce}, own.size(), limit);
   nonce other{};
   if (challenge.fault || challenge.body.size() != other.size()) {
     return challenge.fault.value_or("who answers there is not gradweave, or another version of it");
   }
   std::copy(challenge.body.begin(), challenge.body.end(), other.begin());
   send_message(socket, message_kind::caller_proof, prove(secret, prover::caller, own, other));
-  const auto answer = receive_message(context, socket, {message_kind::host_proof}, sizeof(secret_proof), until);
+  const auto answer = receive_message(context, socket, {message_kind::host_proof}, sizeof(secret_proof), limit);
   if (answer.fault || !is_proof(answer.body, prove(secret, prover::host, own, other))) {
     return "this rank and who answers there do not know the same secret, or only one of both knows one "
            "(GRADWEAVE_SECRET)";

@@ -27,6 +27,7 @@ enum class message_kind : std::uint8_t {
   introduction = 'i',
   noted = 'k',  ///< the introduction is right, and the caller is to wait
   answer = 'a',
+  arrived = 'r',  ///< the sender has come as far as all are to come before anybody goes on
 };
 
 struct envelope {

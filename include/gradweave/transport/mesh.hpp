@@ -26,6 +26,7 @@
 #include <gradweave/transport/call.hpp>
 #include <gradweave/transport/interfaces.hpp>
 #include <gradweave/transport/introduction.hpp>
+#include <gradweave/transport/mesh_barrier.hpp>
 #include <gradweave/transport/reception.hpp>
 #include <gradweave/transport/rendezvous.hpp>
 #include <gradweave/transport/rendezvous_options.hpp>
@@ -56,8 +57,13 @@ inline std::optional<boost::asio::ip::address> own_address(boost::asio::io_conte
 template <byte_stream Stream>
 class mesh_builder {
  public:
-  mesh_builder(boost::asio::io_context& context, const rendezvous_options& options, const visit& job)
-      : context_(context), options_(options), job_(job), sockets_(static_cast<std::size_t>(options.size)) {}
+  mesh_builder(boost::asio::io_context& context, const rendezvous_options& options, const visit& job,
+               mesh_barrier& barrier)
+      : context_(context),
+        options_(options),
+        job_(job),
+        barrier_(barrier),
+        sockets_(static_cast<std::size_t>(options.size)) {}
 
   /// Calls those below this rank, and is called at `own` by those above.
   std::vector<std::optional<asio_link<Stream>>> connect(boost::asio::ip::tcp::acceptor own,
@@ -71,12 +77,15 @@ class mesh_builder {
     const std::string listens_at = to_text(own.local_endpoint());
     reception desk(context_, std::move(own), options_.secret,
                    [this](tcp_socket guest, std::span<const std::byte> body) { receive(std::move(guest), body); });
-    if (!run_until(context_, until, [this] { return missing() == options_.size; })) {
-      fail_rendezvous(options_, errc::timed_out, missing(),
-                      "rank " + std::to_string(missing()) + " (" + place_of(missing()) +
-                          ") came to the rendezvous, but never called " + listens_at +
-                          to_text_of_refused(desk.refused()));
+    if (!run_until(context_, barrier_.limit(until), [this] { return missing() == options_.size; })) {
+      barrier_.fail(errc::timed_out, missing(),
+                    "rank " + std::to_string(missing()) + " (" + place_of(missing()) +
+                        ") came to the rendezvous, but never called " + listens_at +
+                        to_text_of_refused(desk.refused()));
     }
+    // A rank that shakes hands does not listen to rank 0. Before it does, everybody has a connection to everybody: so
+    // that who is lost from here on is missed by all.
+    barrier_.arrive(until);
     std::vector<std::optional<asio_link<Stream>>> links(sockets_.size());
     const auto interfaces = interface_addresses();
     for (std::size_t peer = 0; peer < sockets_.size(); ++peer) {
@@ -84,6 +93,7 @@ class mesh_builder {
         links[peer].emplace(make_link(static_cast<int>(peer), interfaces, until));
       }
     }
+    barrier_.arrive(until);
     return links;
   }
 
@@ -93,16 +103,17 @@ class mesh_builder {
     const tcp_endpoint place(address.empty() ? job_.host_address : boost::asio::ip::make_address(address), port);
     const bool fits = source && source->is_v4() == place.address().is_v4();
     std::string fault;
-    auto socket = connect_until(context_, place, fits ? source : std::nullopt, until, fault);
+    const wait_limit limit = barrier_.limit(until);
+    auto socket = connect_until(context_, place, fits ? source : std::nullopt, limit, fault);
     if (socket) {
       const std::string route = route_of(*socket);
-      if (const auto unproved = prove_secret(context_, *socket, options_.secret, until)) {
+      if (const auto unproved = prove_secret(context_, *socket, options_.secret, limit)) {
         fault = route + ": " + *unproved;
         socket.reset();
       }
     }
     if (!socket) {
-      fail_rendezvous(options_, errc::peer_lost, peer, "rank " + std::to_string(peer) + " can't be reached, " + fault);
+      barrier_.fail(errc::peer_lost, peer, "rank " + std::to_string(peer) + " can't be reached, " + fault);
     }
     send_message(*socket, message_kind::introduction,
                  mesh_call{job_.answer.ticket, static_cast<std::uint32_t>(options_.rank), which}.encode());
@@ -136,7 +147,8 @@ class mesh_builder {
     return options_.size;
   }
 
-  /// All ranks go through their peers in order, so that no two wait for each other.
+  /// All ranks go through their peers in order, so that no two wait for each other, and that rank 0 is done first: it is
+  /// who has to hear of losses.
   asio_link<Stream> make_link(int peer, const std::vector<interface_address>& interfaces, deadline until) {
     auto& [payload, control] = sockets_[static_cast<std::size_t>(peer)];
     const stream_side side = peer < options_.rank ? stream_side::caller : stream_side::host;
@@ -150,14 +162,14 @@ class mesh_builder {
       Stream second(std::move(*control), side, options_.secret, until);
       return {std::move(first), std::move(second), route, here};
     } catch (const std::runtime_error& fault) {
-      fail_rendezvous(options_, errc::peer_lost, peer,
-                      "rank " + std::to_string(peer) + ", " + route + ": " + fault.what());
+      barrier_.fail(errc::peer_lost, peer, "rank " + std::to_string(peer) + ", " + route + ": " + fault.what());
     }
   }
 
   boost::asio::io_context& context_;
   const rendezvous_options& options_;
   const visit& job_;
+  mesh_barrier& barrier_;
   std::vector<std::array<std::optional<tcp_socket>, 2>> sockets_;  // by rank and channel
 };
 
@@ -186,9 +198,10 @@ basic_asio_transport<Stream> connect_mesh(const rendezvous_options& options) {
   const auto address = own_address(*context, options);
   auto acceptor = listen_at(*context, 0, address);
   const mesh_place own{address, acceptor.local_endpoint().port()};
-  const visit job = options.rank == 0 ? visit{rendezvous_host(*context, options, own).run(until), {}}
-                                      : visit_rendezvous(*context, options, own, until);
-  auto links = mesh_builder<Stream>(*context, options, job).connect(std::move(acceptor), address, until);
+  visit job = options.rank == 0 ? rendezvous_host(*context, options, own).run(until)
+                                : visit_rendezvous(*context, options, own, until);
+  mesh_barrier barrier(*context, options, std::move(job.connections));
+  auto links = mesh_builder<Stream>(*context, options, job, barrier).connect(std::move(acceptor), address, until);
   return {std::move(context), options.rank, std::move(links), protection};
 }
 

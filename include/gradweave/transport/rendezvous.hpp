@@ -99,6 +99,14 @@ struct mesh_place {
   std::uint16_t port = 0;
 };
 
+/// What a rank brings home.
+struct visit {
+  welcome answer;
+  boost::asio::ip::address host_address;  ///< at which it reached rank 0
+  /// The connections by which the ranks met, by rank: rank 0 has one to each other rank, these have one to rank 0.
+  std::vector<std::optional<tcp_socket>> connections;
+};
+
 /// Rank 0's part: receives everybody, compares, and answers.
 class rendezvous_host {
  public:
@@ -110,7 +118,7 @@ class rendezvous_host {
     answer_.ticket = (static_cast<std::uint64_t>(random()) << 32) | random();
   }
 
-  welcome run(deadline until) {
+  visit run(deadline until) {
     std::optional<boost::asio::ip::tcp::acceptor> acceptor;
     std::optional<meeting_file> file;
     try {
@@ -130,8 +138,12 @@ class rendezvous_host {
     } else if (answer_.fault.empty()) {
       fill_table();
     }
+    boost::system::error_code ignored;
     for (auto& guest : guests_) {
       if (guest) {
+        if (answer_.fault.empty()) {
+          guest->cancel(ignored);  // from here on the mesh barrier watches it
+        }
         send_message(*guest, message_kind::answer, answer_.encode());
       }
     }
@@ -140,7 +152,7 @@ class rendezvous_host {
       run_until(context_, std::chrono::steady_clock::now() + std::chrono::seconds(2), [this] { return complete(); });
       fail_rendezvous(options_, answer_.code, answer_.culprit, answer_.fault);
     }
-    return answer_;
+    return {answer_, {}, std::move(guests_)};
   }
 
  private:
@@ -279,12 +291,6 @@ inline std::vector<tcp_endpoint> find_host(boost::asio::io_context& context, con
   return found;
 }
 
-/// What a visitor brings home.
-struct visit {
-  welcome answer;
-  boost::asio::ip::address host_address;  ///< at which it reached rank 0
-};
-
 /// The other ranks' part.
 inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous_options& options,
                               const mesh_place& own, deadline until) {
@@ -333,12 +339,14 @@ inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous
     if (answer->table.size() != static_cast<std::size_t>(options.size)) {
       fail_rendezvous(options, errc::internal, 0, "rank 0's table has the wrong length");
     }
-    return visit{*answer, place.address()};
+    visit done{*answer, place.address(), {}};
+    done.connections.push_back(std::move(socket));
+    return done;
   };
   while (std::chrono::steady_clock::now() < until) {
     for (const tcp_endpoint& place : find_host(context, options, last_fault)) {
       if (auto done = ask(place)) {
-        return *done;
+        return std::move(*done);
       }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
