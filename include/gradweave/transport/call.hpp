@@ -64,7 +64,7 @@ struct wait_limit {
   deadline until;
   const bool* in_vain = nullptr;
 
-  wait_limit(deadline time) : until(time) {}  // NOLINT: most waits end by time alone
+  wait_limit(deadline time) : until(time) {}  // a deadline is one: most waits end by time alone
   wait_limit(deadline time, const bool& found_in_vain) : until(time), in_vain(&found_in_vain) {}
 
   bool over() const { return in_vain != nullptr && *in_vain; }
