@@ -4,7 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <gradweave/testing/backend_conformance.hpp>
+#include <gradweave/testing/watchdog.hpp>
 #include <gradweave/transport/in_process.hpp>
+
+#include "tests/support/tcp.hpp"
 
 using namespace gradweave;
 using namespace std::chrono_literals;
@@ -77,4 +81,30 @@ TEST_CASE("scheduled: one rank alone completes every collective at once") {
   CHECK(copies[3] == 4);
   CHECK(values[2] == 3);
   CHECK(alone.payload_bytes_sent() == 0);
+}
+
+namespace {
+
+/// Ranks of one process that share memory two by two, as if each pair were a host.
+class paired_transport : public in_process_transport {
+ public:
+  explicit paired_transport(in_process_transport end) : in_process_transport(std::move(end)) {}
+  int memory_group(int rank) const { return rank / 2; }
+};
+
+}  // namespace
+
+TEST_CASE("scheduled: where only some ranks share memory, sums go from host to host, and the kit of backends passes") {
+  const testing::watchdog guard("scheduled: hierarchical");
+  const auto run = [](int size, auto&& body) {
+    std::vector<in_process_transport> ends = in_process_transport::connect(size);
+    tests::on_threads(size, [&](int rank) {
+      body(backend::scheduled("pairs", paired_transport(std::move(ends[static_cast<std::size_t>(rank)]))));
+    });
+  };
+  const auto report = testing::check_backend(run, {.sizes = {2, 3, 4, 5}});
+  for (const std::string& failure : report.failures()) {
+    FAIL_CHECK(failure);
+  }
+  CHECK(report.passed());
 }
