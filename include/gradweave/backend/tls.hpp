@@ -25,7 +25,7 @@ inline backend_type from_options(const options& given) {
 
 /// As tcp::from_environment. Throws contract_violation where GRADWEAVE_SECRET is not set.
 inline backend_type from_environment(scheduled_options wait = {}) {
-  return from_options(tcp::options_from_environment(wait));
+  return tls::from_options(tcp::options_from_environment(wait));
 }
 
 }  // namespace gradweave::backend::tls

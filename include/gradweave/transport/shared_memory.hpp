@@ -302,6 +302,7 @@ class shared_memory_transport {
       remote_.wait(seen, until);
       return;
     }
+    has_slept_ = false;
     // Only where nothing comes over sockets: who spins here does not look at them.
     if (alone_on_host_ && spin_until([&] { return events() != seen; })) {
       return;
