@@ -12,7 +12,7 @@ TEST_CASE("opening: survives the way through a control message, and says what it
                                    .reduce = {reduction_operation::sum, 4},
                                    .plan_version = 2,
                                    .data = {&whole, 1}};
-  const opening sent = opening::of(request, 7, 5);
+  const opening sent = opening::of(request, 7, {.expected = 5});
   CHECK(opening::decode(sent.encode()) == sent);
   CHECK(sent.expected == 5);
   CHECK(to_string(sent) == "all_reduce of 10 float32 elements (collective 7, plan 2)");
@@ -24,11 +24,11 @@ TEST_CASE("opening: anything that makes collectives differ makes openings differ
   const extent shorter{reinterpret_cast<std::byte*>(values.data()), 36, 0};
   const collective_request request{
       .operation = collective::all_reduce, .kind = element_kind::float32, .data = {&whole, 1}};
-  const opening own = opening::of(request, 1, 5);
+  const opening own = opening::of(request, 1, {.expected = 5});
   const auto differs = [&](auto change) {
     collective_request other = request;
     change(other);
-    return opening::of(other, 1, 5) != own;
+    return opening::of(other, 1, {.expected = 5}) != own;
   };
   CHECK(differs([](auto& r) { r.operation = collective::broadcast; }));
   CHECK(differs([](auto& r) { r.kind = element_kind::int32; }));
@@ -37,8 +37,10 @@ TEST_CASE("opening: anything that makes collectives differ makes openings differ
   CHECK(differs([](auto& r) { r.plan_version = 1; }));
   CHECK(differs([](auto& r) { r.root = 1; }));
   CHECK(differs([&](auto& r) { r.data = {&shorter, 1}; }));
-  CHECK(opening::of(request, 2, 5) != own);
-  CHECK(opening::of(request, 1, 6) != own);
+  CHECK(opening::of(request, 2, {.expected = 5}) != own);
+  CHECK(opening::of(request, 1, {.expected = 6}) != own);
+  CHECK(opening::of(request, 1, {.expected = 5, .lent = 1}) != own);
+  CHECK(opening::of(request, 1, {.expected = 5, .borrowed = 1}) != own);
 }
 
 TEST_CASE("opening: one that holds what no version knows can be told all the same") {

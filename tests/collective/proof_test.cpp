@@ -49,8 +49,7 @@ schedule mutated(schedule plan, const mutation& change, int size) {
                       std::vector(plan.targets(again).begin(), plan.targets(again).end()), again.divides, {last});
           break;
         case step_kind::lend:
-          again.target.count != 0 ? plan.lend_to_write(again.peer, again.target)
-                                  : plan.lend_to_read(again.peer, again.source);
+          plan.lend_to_update(again.peer, again.target.count != 0 ? again.target : again.source);
           break;
         case step_kind::give_back: plan.give_back(again.peer, {last}); break;
       }

@@ -47,7 +47,7 @@ class executor {
   Transport& transport() { return transport_; }
   const Transport& transport() const { return transport_; }
 
-  /// What this rank has sent, and read from or written to peers' memory.
+  /// What this rank has sent, lent for reading, or written to peers' memory.
   std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
@@ -124,6 +124,7 @@ class executor {
     next_.assign(steps.size(), none);
     done_.assign(steps.size(), 0);
     active_.clear();
+    openings_needed_.assign(ranks_, 0);
     handshake_.begin(request_, sequence_);
     loans_.begin();
     for (std::uint32_t i = 0; i < steps.size(); ++i) {
@@ -136,29 +137,24 @@ class executor {
         next_[channel.tail] = i;
         channel.tail = i;
       }
+      if (needs_opening(steps[i])) {
+        ++openings_needed_[static_cast<std::size_t>(steps[i].peer)];
+      }
       announce(steps[i]);
     }
     remaining_ = steps.size();
   }
 
-  /// What the peers have to know of a step.
+  /// What there is to do before a step's turn.
   void announce(const schedule_step& step) {
-    const auto peer = static_cast<std::size_t>(step.peer);
-    switch (step.kind) {
-      case step_kind::send: handshake_.owe(peer, step.source.count); break;
-      case step_kind::receive:
-      case step_kind::receive_reduce: handshake_.expect(peer, step.target.count); break;
-      case step_kind::lend: lend(step); break;
-      case step_kind::copy:
-      case step_kind::divide:
-      case step_kind::reduce:
-      case step_kind::give_back: break;
+    handshake_.announce(*plan_, step);
+    if (step.kind == step_kind::lend) {
+      const bool to_write = step.target.count != 0;
+      loans_.lend(transport_, step.peer, range_of(to_write ? step.target : step.source), to_write);
+      bytes_moved_ += step.source.count * element_bytes_;
     }
-    plan_->for_each_operand(step, [&](const operand& range, bool) {
-      if (range.lender >= 0) {
-        handshake_.borrow(static_cast<std::size_t>(range.lender), range.end());
-        bytes_moved_ += range.count * element_bytes_;
-      }
+    plan_->for_each_operand(step, [&](const operand& range, bool writes) {
+      bytes_moved_ += writes && range.lender >= 0 ? range.count * element_bytes_ : 0;
     });
   }
 
@@ -195,15 +191,27 @@ class executor {
       if (!finished) {
         break;
       }
-      done_[channel.head] = 1;
-      channel.head = next_[channel.head];
+      const std::uint32_t finished_step = channel.head;
+      done_[finished_step] = 1;
+      channel.head = next_[finished_step];
       channel.done = {};
       --remaining_;
-      if (channel.head == none && id < ranks_) {
-        handshake_.settle(id);
-      }
+      settle(plan_->steps()[finished_step]);
     }
     return moved;
+  }
+
+  /// Whether it needs the opening of its peer: who only receives does not.
+  static bool needs_opening(const schedule_step& step) {
+    return step.kind == step_kind::send || step.kind == step_kind::lend || step.kind == step_kind::give_back;
+  }
+
+  /// After the last step that needs it an opening is used up.
+  void settle(const schedule_step& done) {
+    const auto peer = static_cast<std::size_t>(done.peer);
+    if (needs_opening(done) && --openings_needed_[peer] == 0) {
+      handshake_.settle(peer);
+    }
   }
 
   bool is_ready(std::uint32_t step) const {
@@ -226,7 +234,9 @@ class executor {
       case step_kind::copy: return run_copy(step);
       case step_kind::divide: divide_range(request_.kind, range_of(step.target), request_.reduce.divisor); return true;
       case step_kind::reduce: return run_reduce(step);
-      case step_kind::lend: return loans_.have_ended(transport_, step.peer);
+      case step_kind::lend:
+        // The borrower has entered, or this collective would end before its opening is used up.
+        return handshake_.is_open(static_cast<std::size_t>(step.peer)) && loans_.have_ended(transport_, step.peer);
       case step_kind::give_back: break;
     }
     return run_give_back(step);
@@ -278,15 +288,6 @@ class executor {
     return done == bytes;
   }
 
-  // ---- memory that ranks share --------------------------------------------------------------------------------------
-
-  void lend(const schedule_step& step) {
-    const bool to_write = step.target.count != 0;
-    const operand& range = to_write ? step.target : step.source;
-    loans_.lend(transport_, step.peer, range_of(range), to_write);
-    handshake_.lend(static_cast<std::size_t>(step.peer), range.count);
-  }
-
   bool run_give_back(const schedule_step& step) {
     if (!handshake_.is_open(static_cast<std::size_t>(step.peer))) {
       return false;
@@ -326,30 +327,28 @@ class executor {
   }
 
   failure loss_of(std::size_t peer) const {
-    const std::string who = "rank " + std::to_string(peer);
-    return {errc::peer_lost,
-            static_cast<int>(peer),
-            -1,
-            -1,
-            {},
-            who + " is gone in the middle of " + to_string(handshake_.own(peer)) + route_to(peer)};
+    failure cause{errc::peer_lost, static_cast<int>(peer), -1, -1, {}, "rank " + std::to_string(peer)};
+    cause.detail += " is gone in the middle of " + to_string(handshake_.own(peer)) + route_to(peer);
+    return cause;
   }
 
   /// Whether a peer has not entered this collective. Who waits for that knows the culprit; who only waits for payload
   /// may wait for a rank that waits itself, so it is more patient and lets the other speak first.
   bool waits_for_opening() const {
-    return std::any_of(active_.begin(), active_.end(),
-                       [&](std::size_t id) { return id < ranks_ && !handshake_.is_open(id); });
+    return std::any_of(active_.begin(), active_.end(), [&](std::size_t id) { return lacks_opening(id); });
+  }
+  bool lacks_opening(std::size_t id) const {
+    const schedule_step& step = plan_->steps()[channels_[id].head];
+    return needs_opening(step) && !handshake_.is_open(static_cast<std::size_t>(step.peer));
   }
   std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
 
   failure timeout_failure() const {
     std::vector<late_rank> late;
     for (const std::size_t id : active_) {
-      if (id < ranks_) {
-        late.push_back({id, handshake_.is_open(id) ? lateness::not_receiving : lateness::not_entered});
-      } else if (id != local_channel()) {
-        late.push_back({id - ranks_, lateness::not_sending});
+      if (id != local_channel()) {
+        const lateness entered = id < ranks_ ? lateness::not_receiving : lateness::not_sending;
+        late.push_back({id < ranks_ ? id : id - ranks_, lacks_opening(id) ? lateness::not_entered : entered});
       }
     }
     failure cause = blame(late, to_string(handshake_.own(0)) + " within " + std::to_string(timeout_.count()) +
@@ -384,8 +383,9 @@ class executor {
   std::vector<channel_state> channels_;  // to each peer, from each peer, local
   std::vector<std::size_t> active_;      // channels with unfinished steps
   handshake handshake_;
-  std::vector<std::uint32_t> next_;  // step: the next one of its channel
-  std::vector<std::uint8_t> done_;   // step
+  std::vector<std::uint32_t> next_;             // step: the next one of its channel
+  std::vector<std::uint8_t> done_;              // step
+  std::vector<std::uint32_t> openings_needed_;  // by peer: by how many steps that are not done
   reducing_receiver receiver_;
   std::vector<std::byte> scratch_;
   extent scratch_extent_;

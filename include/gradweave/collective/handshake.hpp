@@ -1,6 +1,6 @@
 /// @file
-/// The handshake of a collective: each rank tells the peers that it will receive from, or lends memory to, that it has
-/// entered, and sends payload only to peers that have. Ranks that entered different collectives find out before a byte of payload moves,
+/// The handshake of a collective: each rank tells the peers that it will receive from, lends memory to or borrows from that
+/// it has entered; it sends payload only to peers that have, and touches the memory of no others. Ranks that entered different collectives find out before a byte of payload moves,
 /// and an early k + 1 never mixes with k.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/collective/opening.hpp>
+#include <gradweave/collective/schedule.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/transport/concept.hpp>
 
@@ -29,7 +30,8 @@ class handshake {
     request_ = request;
     sequence_ = sequence;
     for (peer_state& peer : peers_) {
-      peer.expected = peer.owed = peer.lent = peer.borrowed = 0;
+      peer.own = {};
+      peer.owed = 0;
       peer.settled = false;
       peer.unsent = false;
     }
@@ -37,8 +39,8 @@ class handshake {
 
   /// `elements` more will come from `peer`.
   void expect(std::size_t peer, std::size_t elements) {
-    peers_[peer].expected += elements;
-    peers_[peer].unsent |= peers_[peer].expected != 0;
+    peers_[peer].own.expected += elements;
+    peers_[peer].unsent |= peers_[peer].own.expected != 0;
   }
 
   /// `elements` more go to `peer`.
@@ -46,14 +48,37 @@ class handshake {
 
   /// `elements`, possibly none, are lent to `peer`.
   void lend(std::size_t peer, std::size_t elements) {
-    peers_[peer].lent = elements;
+    peers_[peer].own.lent = elements;
     peers_[peer].unsent = true;
   }
 
   /// Of what `peer` lends, elements up to `end` are used.
-  void borrow(std::size_t peer, std::size_t end) { peers_[peer].borrowed = std::max(peers_[peer].borrowed, end); }
+  void borrow(std::size_t peer, std::size_t end) {
+    peers_[peer].own.borrowed = std::max(peers_[peer].own.borrowed, end);
+    peers_[peer].unsent = true;
+  }
 
-  /// Everything owed to `peer` has been sent, and what it lent is given back: its opening is used up.
+  /// What a step means for the peers.
+  void announce(const schedule& plan, const schedule_step& step) {
+    const auto peer = static_cast<std::size_t>(step.peer);
+    switch (step.kind) {
+      case step_kind::send: owe(peer, step.source.count); break;
+      case step_kind::receive:
+      case step_kind::receive_reduce: expect(peer, step.target.count); break;
+      case step_kind::lend: lend(peer, std::max(step.source.count, step.target.count)); break;
+      case step_kind::give_back: borrow(peer, 0); break;
+      case step_kind::copy:
+      case step_kind::divide:
+      case step_kind::reduce: break;
+    }
+    plan.for_each_operand(step, [&](const operand& range, bool) {
+      if (range.lender >= 0) {
+        borrow(static_cast<std::size_t>(range.lender), range.end());
+      }
+    });
+  }
+
+  /// Everything owed to `peer` has been sent, and all loans between both are over: its opening is used up.
   void settle(std::size_t peer) {
     peers_[peer].has_arrived = peers_[peer].has_arrived && !is_open(peer);
     peers_[peer].settled = true;
@@ -85,8 +110,7 @@ class handshake {
         continue;
       }
       if (peer.unsent) {
-        peer.unsent =
-            !transport.try_send_control(rank, opening::of(request_, sequence_, peer.expected, peer.lent).encode());
+        peer.unsent = !transport.try_send_control(rank, opening::of(request_, sequence_, peer.own).encode());
       }
       if (control_message in; !peer.has_arrived && transport.try_receive_control(rank, in)) {
         peer.arrived = opening::decode(in);
@@ -94,25 +118,25 @@ class handshake {
       }
       // One for a later collective waits until that begins here, unless something is still owed in this one: then the
       // peer went on without it, so what it entered is not what was entered here.
-      const bool still_owed = (peer.owed != 0 || peer.borrowed != 0) && !peer.settled;
+      const bool still_owed = (peer.owed != 0 || peer.own.borrowed != 0 || peer.own.lent != 0) && !peer.settled;
       if (peer.has_arrived && !complete && (peer.arrived.sequence <= sequence_ || still_owed)) {
         check(p, transport.rank());
       }
     }
   }
 
-  /// What was entered here, for messages.
+  /// What was entered here, as the peer would say it.
   opening own(std::size_t peer) const {
-    return opening::of(request_, sequence_, peers_[peer].owed, peers_[peer].borrowed);
+    const peer_state& with = peers_[peer];
+    return opening::of(request_, sequence_,
+                       {.expected = with.owed, .lent = with.own.borrowed, .borrowed = with.own.lent});
   }
 
  private:
   struct peer_state {
-    std::size_t expected = 0;  // elements that this collective's schedule receives from the peer
-    std::size_t owed = 0;      // elements that it sends there
-    std::size_t lent = 0;      // elements that it lends to the peer
-    std::size_t borrowed = 0;  // elements that it uses of what the peer lends
-    bool settled = false;      // all is sent and given back
+    exchanged_elements own;    // as this collective's schedule has it
+    std::size_t owed = 0;      // elements that it sends to the peer
+    bool settled = false;      // its opening is used up
     bool unsent = false;       // the own opening has still to go
     bool has_arrived = false;  // an opening that is not used up
     opening arrived;

@@ -64,7 +64,7 @@ class hierarchical_schedules {
       if (members[i] == rank) {
         own_place = i;
       } else if (piece.count != 0) {
-        out.lend_to_write(members[i], piece);
+        out.lend_to_update(members[i], piece);
       }
     }
     if (own_place == owners || piece_of(pieces_, static_cast<int>(own_place)).count == 0) {

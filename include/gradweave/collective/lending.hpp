@@ -69,7 +69,7 @@ class lending {
       return;
     }
     const auto loan = loans_.find({range.lender, rank});
-    if (loan == loans_.end() || (writes && loan->second->target.count == 0)) {
+    if (loan == loans_.end() || (writes ? loan->second->target : loan->second->source).count == 0) {
       fault_ =
           name(rank) + (writes ? " writes" : " reads") + " what " + name(range.lender) + " does not lend it for that";
       return;

@@ -2,6 +2,7 @@
 /// What a rank tells its peers when it enters a collective, so that a mismatch is found before any payload moves.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -16,12 +17,20 @@
 
 namespace gradweave {
 
+/// How many elements a rank exchanges with one peer.
+struct exchanged_elements {
+  std::size_t expected = 0;  ///< to be received from the peer
+  std::size_t lent = 0;      ///< to the peer
+  std::size_t borrowed = 0;  ///< used of what the peer lends
+};
+
 /// "Collective `sequence` is open here, and I expect `expected` elements of you."
 struct opening {
   std::uint64_t sequence = 0;
   std::uint64_t elements = 0;  ///< of `data`; 0 for an all-to-all, where it differs between ranks
   std::uint64_t expected = 0;  ///< from the receiver of this message by its sender
   std::uint64_t lent = 0;      ///< to the receiver of this message by its sender
+  std::uint64_t borrowed = 0;  ///< from the receiver of this message by its sender
   std::uint32_t plan_version = 0;
   std::uint32_t divisor = 1;
   std::int32_t root = 0;
@@ -32,14 +41,14 @@ struct opening {
 
   friend bool operator==(const opening&, const opening&) = default;
 
-  static opening of(const collective_request& request, std::uint64_t sequence, std::size_t expected,
-                    std::size_t lent = 0) {
+  static opening of(const collective_request& request, std::uint64_t sequence, const exchanged_elements& with) {
     opening entered;
     entered.sequence = sequence;
     entered.elements =
         request.operation == collective::all_to_all ? 0 : total_bytes(request.data) / element_bytes(request.kind);
-    entered.expected = expected;
-    entered.lent = lent;
+    entered.expected = with.expected;
+    entered.lent = with.lent;
+    entered.borrowed = with.borrowed;
     entered.plan_version = request.plan_version;
     entered.divisor = request.reduce.divisor;
     entered.root = request.root;
@@ -67,7 +76,7 @@ struct opening {
 /// "all_reduce of 1000 float32 elements (collective 7, plan 0)".
 inline std::string to_string(const opening& entered) {
   std::string text(to_string(entered.operation));
-  const std::uint64_t exchanged = entered.expected != 0 ? entered.expected : entered.lent;
+  const std::uint64_t exchanged = std::max({entered.expected, entered.lent, entered.borrowed});
   if (const std::uint64_t count = entered.elements != 0 ? entered.elements : exchanged; count != 0) {
     text += " of " + std::to_string(count) + " " + std::string(element_name(entered.kind)) + " elements";
   }

@@ -27,7 +27,7 @@ enum class step_kind : std::uint8_t {
   copy,            ///< `source` to `target`
   divide,          ///< `target` by the request's divisor
   reduce,          ///< `sources` combined in their order, divided where the step `divides`, into each of `targets`
-  lend,            ///< `source` to `peer` for reading, or `target` for writing too; done once it is given back
+  lend,            ///< `source` to `peer` for reading, `target` for writing, or both, the same; done once given back
   give_back,       ///< to `peer`: what it lent is no longer touched
 };
 
@@ -131,6 +131,7 @@ class schedule {
   }
   index lend_to_read(int peer, operand source) { return add({step_kind::lend, peer, source, {}}, {}); }
   index lend_to_write(int peer, operand target) { return add({step_kind::lend, peer, {}, target}, {}); }
+  index lend_to_update(int peer, operand range) { return add({step_kind::lend, peer, range, range}, {}); }
   index give_back(int peer, after_steps after = {}) { return add({step_kind::give_back, peer, {}, {}}, after); }
 
   /// The step that the next call will add.

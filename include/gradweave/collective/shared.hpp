@@ -23,7 +23,7 @@ inline operand borrowed(int lender, std::size_t begin, std::size_t count) {
 class shared_schedules {
  public:
   void all_reduce(std::span<const int> members, int rank, std::span<const std::size_t> pieces, schedule& out) {
-    lend_pieces(members, rank, pieces, true, out);
+    lend_pieces(members, rank, pieces, &schedule::lend_to_update, out);
     if (const operand own = own_piece(members, rank, pieces); own.count != 0) {
       collect(members, rank, own);
       const schedule::index summed = out.reduce(places_, places_, true);
@@ -32,7 +32,7 @@ class shared_schedules {
   }
 
   void reduce_scatter(std::span<const int> members, int rank, std::span<const std::size_t> pieces, schedule& out) {
-    lend_pieces(members, rank, pieces, false, out);
+    lend_pieces(members, rank, pieces, &schedule::lend_to_read, out);
     if (const operand own = own_piece(members, rank, pieces); own.count != 0) {
       collect(members, rank, own);
       const schedule::index summed = out.reduce(places_, {&own, 1}, true);
@@ -41,7 +41,7 @@ class shared_schedules {
   }
 
   void all_gather(std::span<const int> members, int rank, std::span<const std::size_t> pieces, schedule& out) {
-    lend_pieces(members, rank, pieces, true, out);
+    lend_pieces(members, rank, pieces, &schedule::lend_to_write, out);
     const operand own = own_piece(members, rank, pieces);
     if (own.count != 0 && members.size() > 1) {
       collect_peers(members, rank, own);
@@ -91,7 +91,7 @@ class shared_schedules {
   static void gather(std::span<const int> members, int rank, int root, std::span<const std::size_t> pieces,
                      schedule& out) {
     if (rank == root) {
-      lend_pieces(members, rank, pieces, true, out);
+      lend_pieces(members, rank, pieces, &schedule::lend_to_write, out);
     } else if (const operand own = own_piece(members, rank, pieces); own.count != 0) {
       const schedule::index copied = out.copy(own, borrowed(root, 0, own.count));
       out.give_back(root, {copied});
@@ -119,12 +119,12 @@ class shared_schedules {
   }
 
   /// To each member its piece of the own buffer, where there is any.
-  static void lend_pieces(std::span<const int> members, int rank, std::span<const std::size_t> pieces, bool to_write,
-                          schedule& out) {
+  static void lend_pieces(std::span<const int> members, int rank, std::span<const std::size_t> pieces,
+                          schedule::index (schedule::*lend)(int, operand), schedule& out) {
     for (std::size_t i = 0; i < members.size(); ++i) {
       const operand piece = piece_of(pieces, static_cast<int>(i));
       if (members[i] != rank && piece.count != 0) {
-        to_write ? out.lend_to_write(members[i], piece) : out.lend_to_read(members[i], piece);
+        (out.*lend)(members[i], piece);
       }
     }
   }
