@@ -13,7 +13,7 @@ using namespace gradweave::tests;
 
 TEST_CASE("direct_schedules: the all-reduce is proved, and sends 2 (N-1) count elements in all") {
   direct_schedules make;
-  for (const int size : proved_sizes()) {
+  for (const int size : proved_sizes_of_pairs()) {
     for (const std::size_t count : proved_counts(size)) {
       std::vector<std::size_t> pieces;
       cut_evenly(count, size, pieces);
@@ -30,7 +30,7 @@ TEST_CASE("direct_schedules: the all-reduce is proved, and sends 2 (N-1) count e
 
 TEST_CASE("direct_schedules: the reduce-scatter is proved for uneven pieces, and sends (N-1) count elements") {
   direct_schedules make;
-  for (const int size : proved_sizes()) {
+  for (const int size : proved_sizes_of_pairs()) {
     for (const std::size_t scale : proved_scales(size)) {
       const auto pieces = uneven_pieces(size, scale);
       const auto ranks =

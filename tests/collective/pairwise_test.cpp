@@ -10,7 +10,7 @@ using namespace gradweave;
 using namespace gradweave::tests;
 
 TEST_CASE("pairwise_all_to_all: is proved where every pair exchanges another length, and sends nothing twice") {
-  for (const int size : proved_sizes()) {
+  for (const int size : proved_sizes_of_pairs()) {
     for (const std::size_t scale : proved_scales(size)) {
       const auto cut = all_to_all_cuts(size, scale);
       const auto ranks = schedules_of_all(size, [&](schedule_world world, schedule& out) {
