@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -12,6 +13,7 @@
 #include <gradweave/backend/loopback.hpp>
 #include <gradweave/backend/tcp.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/tcp.hpp"
 #include "tests/support/trial.hpp"
 
@@ -31,12 +33,15 @@ struct law_case {
   policy_choice choice;
 };
 
-/// Every choice of policies on every network.
+/// Every choice of policies on every network; where tests are brief, on one network each, by turns.
 inline std::vector<law_case> networks_and_policies() {
   std::vector<law_case> all;
-  for (const network over : networks) {
-    for (const policy_choice& choice : policy_choices()) {
-      all.push_back({over, choice});
+  const std::vector<policy_choice> choices = policy_choices();
+  for (std::size_t n = 0; n < std::size(networks); ++n) {
+    for (std::size_t c = 0; c < choices.size(); ++c) {
+      if (!is_brief() || (n + c) % std::size(networks) == 0) {
+        all.push_back({networks[n], choices[c]});
+      }
     }
   }
   return all;
