@@ -262,8 +262,8 @@ class shared_memory_transport {
     return true;
   }
 
-  /// Whether a neighbour is gone shows on its connection, which is looked at only after a sleep: a look costs more than a
-  /// small collective.
+  /// Whether a neighbour is gone shows on its connection, which is looked at only once this rank has slept: a look costs more
+  /// than a small collective. From then on always, since its end is told to a sleeper once.
   bool peer_closed(int peer) {
     if (!shares_with(peer)) {
       return remote_.peer_closed(peer);
@@ -302,7 +302,6 @@ class shared_memory_transport {
       remote_.wait(seen, until);
       return;
     }
-    has_slept_ = false;
     // Only where nothing comes over sockets: who spins here does not look at them.
     if (alone_on_host_ && spin_until([&] { return events() != seen; })) {
       return;
