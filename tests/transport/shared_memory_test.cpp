@@ -111,3 +111,19 @@ TEST_CASE("shared_memory_transport: groups are those that share, and the report 
   CHECK(told(ends[0]) == "rank 2");
   CHECK(told(ends[1]) == "nobody: it is turned off");
 }
+
+TEST_CASE("shared_memory_transport: the end of a neighbour that came in an earlier sleep is not forgotten") {
+  auto ends = connect_shared(2);
+  const auto later = [] { return std::chrono::steady_clock::now() + std::chrono::milliseconds(300); };
+  const std::uint64_t before = ends[0].events();
+  REQUIRE(ends[1].try_send_control(0, control_message{}));
+  ends.pop_back();
+  for (int i = 0; i < 3; ++i) {
+    ends[0].wait(ends[0].events(), later());  // hears of the end, while a message is unread
+  }
+  CHECK_FALSE(ends[0].peer_closed(1));
+  control_message message;
+  REQUIRE(ends[0].try_receive_control(1, message));
+  ends[0].wait(before, later());  // something has happened since: returns without a sleep
+  CHECK(ends[0].peer_closed(1));
+}

@@ -222,7 +222,8 @@ class shared_memory_transport {
     for (int peer = 0; peer < size(); ++peer) {
       members += memory_group(peer) == memory_group(rank()) ? 1 : 0;
     }
-    alone_on_host_ = members == size();
+    all_share_ = members == size();
+    closed_.resize(static_cast<std::size_t>(size()));
   }
 
   int rank() const { return remote_.rank(); }
@@ -262,13 +263,13 @@ class shared_memory_transport {
     return true;
   }
 
-  /// Whether a neighbour is gone shows on its connection, which is looked at only once this rank has slept: a look costs more
-  /// than a small collective. From then on always, since its end is told to a sleeper once.
+  /// Whether a neighbour is gone shows on its connection. To look there costs more than a small collective, so it is done
+  /// before and after this rank sleeps only; what is found is an event.
   bool peer_closed(int peer) {
     if (!shares_with(peer)) {
       return remote_.peer_closed(peer);
     }
-    return has_slept_ && remote_.peer_closed(peer) && desk_->from(peer).is_empty();
+    return closed_[static_cast<std::size_t>(peer)] && desk_->from(peer).is_empty();
   }
 
   int memory_group(int rank) const { return desk_ ? desk_->group_of(rank) : rank; }
@@ -295,7 +296,7 @@ class shared_memory_transport {
   failure abort(failure cause) { return remote_.abort(std::move(cause)); }
   const failure* aborted() { return remote_.aborted(); }
 
-  std::uint64_t events() { return remote_.events() + rung(); }
+  std::uint64_t events() { return remote_.events() + rung() + closures_; }
 
   void wait(std::uint64_t seen, deadline until) {
     if (!has_block()) {
@@ -303,14 +304,16 @@ class shared_memory_transport {
       return;
     }
     // Only where nothing comes over sockets: who spins here does not look at them.
-    if (alone_on_host_ && spin_until([&] { return events() != seen; })) {
+    if (all_share_ && spin_until([&] { return events() != seen; })) {
       return;
     }
+    // The end of a connection is told to a sleeper once, and may have been told before.
+    look_for_closures();
     desk_->bell().sleeping.store(1, std::memory_order_seq_cst);
     const std::uint64_t heard = remote_.events();
-    if (heard + rung() == seen) {
+    if (heard + rung() + closures_ == seen) {
       remote_.wait(heard, until);
-      has_slept_ = true;
+      look_for_closures();
     }
     desk_->bell().sleeping.store(0, std::memory_order_relaxed);
   }
@@ -349,6 +352,16 @@ class shared_memory_transport {
   bool has_block() const { return desk_ && desk_->around().own; }
   std::uint64_t rung() const { return has_block() ? desk_->bell().rung.load(std::memory_order_seq_cst) : 0; }
 
+  void look_for_closures() {
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto p = static_cast<std::size_t>(peer);
+      if (shares_with(peer) && !closed_[p] && remote_.peer_closed(peer)) {
+        closed_[p] = true;
+        ++closures_;
+      }
+    }
+  }
+
   /// Before `share` memory is only this process's; it is made all the same.
   detail::lending_desk& desk() {
     if (!desk_) {
@@ -374,8 +387,9 @@ class shared_memory_transport {
   Remote remote_;
   bool wants_to_share_;
   std::unique_ptr<detail::lending_desk> desk_;
-  bool alone_on_host_ = false;
-  bool has_slept_ = false;
+  bool all_share_ = false;
+  std::vector<bool> closed_;  // by rank, of those that share
+  std::uint64_t closures_ = 0;
 };
 
 }  // namespace gradweave
