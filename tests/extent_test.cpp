@@ -98,3 +98,12 @@ TEST_CASE("first_pieces: the pieces of any range in order, as many as there is r
     }
   }
 }
+
+TEST_CASE("lies_in: all pieces, to the last byte") {
+  std::byte memory[16];
+  const gradweave::extent pieces[] = {{memory + 2, 3, 0}, {memory + 8, 4, 3}};
+  CHECK(gradweave::lies_in(pieces, memory + 2, 10));
+  CHECK_FALSE(gradweave::lies_in(pieces, memory + 3, 10));
+  CHECK_FALSE(gradweave::lies_in(pieces, memory + 2, 9));
+  CHECK(gradweave::lies_in({}, memory, 0));
+}

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,7 +13,10 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/process_table.hpp"
+
 using namespace gradweave;
+using namespace gradweave::tests;
 using namespace std::chrono_literals;
 
 namespace {
@@ -114,14 +115,8 @@ TEST_CASE("launch: of ranks that end before it looks, the first one's status is 
     for (std::size_t found = 0; found != wanted; std::this_thread::sleep_for(5ms)) {
       found = 0;
       for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        std::ifstream in(entry.path() / "stat");
-        std::string text;
-        std::getline(in, text);
-        std::istringstream words(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-        char state = ' ';
-        pid_t parent = 0;
-        words >> state >> parent;
-        found += parent == launching && (!ended || state == 'Z');
+        const auto status = process_status(entry.path().filename());
+        found += !status.empty() && status[1] == std::to_string(launching) && (!ended || status[0] == "Z");
       }
     }
   };

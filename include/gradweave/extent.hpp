@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,14 @@ inline void append_extent(std::vector<extent>& buffer, std::byte* memory, std::s
     return;
   }
   buffer.push_back({memory, bytes, total_bytes(buffer)});
+}
+
+/// Whether all of it lies in [data, data + bytes).
+inline bool lies_in(std::span<const extent> buffer, const std::byte* data, std::size_t bytes) {
+  const std::less_equal<const std::byte*> is_at_most;
+  return std::all_of(buffer.begin(), buffer.end(), [&](const extent& piece) {
+    return is_at_most(data, piece.memory) && is_at_most(piece.memory + piece.bytes, data + bytes);
+  });
 }
 
 /// Calls `visit(std::byte* memory, std::size_t bytes)` for each contiguous piece of [offset, offset + bytes), in order.

@@ -4,8 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include <gradweave/collective/proof.hpp>
-
 #include "tests/support/schedules.hpp"
 
 using namespace gradweave;
@@ -31,12 +29,11 @@ TEST_CASE("folded_world: every rank is one that remains or the neighbour of one"
 TEST_CASE("recursive_doubling_all_reduce: is proved; each remaining rank sends log2 times, each pair once each way") {
   for (const int size : proved_sizes()) {
     for (const std::size_t count : proved_counts(size)) {
-      const auto ranks = schedules_of_all(
-          size, [&](schedule_world world, schedule& out) { recursive_doubling_all_reduce(world, count, out); });
-      const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = count});
       CAPTURE(size);
       CAPTURE(count);
-      CHECK_MESSAGE(result.holds(), result.fault);
+      const proof result =
+          check_proof(size, {.operation = collective::all_reduce, .elements = count},
+                      [&](schedule_world world, schedule& out) { recursive_doubling_all_reduce(world, count, out); });
       const std::size_t remaining = std::bit_floor(static_cast<unsigned>(size));
       const auto rounds = static_cast<std::size_t>(std::bit_width(remaining) - 1);
       const std::size_t messages = remaining * rounds + 2 * (static_cast<std::size_t>(size) - remaining);

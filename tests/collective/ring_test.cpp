@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <gradweave/collective/proof.hpp>
-
 #include "tests/support/schedules.hpp"
 
 using namespace gradweave;
@@ -14,12 +12,11 @@ TEST_CASE("ring_all_reduce: is proved, and sends 2 (N-1) count elements in all")
     for (const std::size_t count : proved_counts(size)) {
       std::vector<std::size_t> pieces;
       cut_evenly(count, size, pieces);
-      const auto ranks =
-          schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_reduce(world, pieces, out); });
-      const proof result = prove(ranks, {.operation = collective::all_reduce, .elements = count});
       CAPTURE(size);
       CAPTURE(count);
-      CHECK_MESSAGE(result.holds(), result.fault);
+      const proof result =
+          check_proof(size, {.operation = collective::all_reduce, .elements = count},
+                      [&](schedule_world world, schedule& out) { ring_all_reduce(world, pieces, out); });
       CHECK(result.elements_sent == 2 * static_cast<std::size_t>(size - 1) * count);
     }
   }
@@ -29,12 +26,11 @@ TEST_CASE("ring_reduce_scatter: is proved for even and uneven pieces, and sends 
   for (const int size : proved_sizes()) {
     for (const std::size_t scale : proved_scales(size)) {
       const auto pieces = uneven_pieces(size, scale);
-      const auto ranks =
-          schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); });
-      const proof result = prove(ranks, {.operation = collective::reduce_scatter, .pieces = for_all(size, pieces)});
       CAPTURE(size);
       CAPTURE(scale);
-      CHECK_MESSAGE(result.holds(), result.fault);
+      const proof result =
+          check_proof(size, {.operation = collective::reduce_scatter, .pieces = for_all(size, pieces)},
+                      [&](schedule_world world, schedule& out) { ring_reduce_scatter(world, pieces, out); });
       CHECK(result.elements_sent == static_cast<std::size_t>(size - 1) * pieces.back());
     }
   }
@@ -44,12 +40,11 @@ TEST_CASE("ring_all_gather: is proved for even and uneven pieces, and sends (N-1
   for (const int size : proved_sizes()) {
     for (const std::size_t scale : proved_scales(size)) {
       const auto pieces = uneven_pieces(size, scale);
-      const auto ranks =
-          schedules_of_all(size, [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); });
-      const proof result = prove(ranks, {.operation = collective::all_gather, .pieces = for_all(size, pieces)});
       CAPTURE(size);
       CAPTURE(scale);
-      CHECK_MESSAGE(result.holds(), result.fault);
+      const proof result =
+          check_proof(size, {.operation = collective::all_gather, .pieces = for_all(size, pieces)},
+                      [&](schedule_world world, schedule& out) { ring_all_gather(world, pieces, out); });
       CHECK(result.elements_sent == static_cast<std::size_t>(size - 1) * pieces.back());
     }
   }

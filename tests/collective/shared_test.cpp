@@ -4,8 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include <gradweave/collective/proof.hpp>
-
 #include "tests/support/schedules.hpp"
 
 using namespace gradweave;
@@ -17,11 +15,9 @@ namespace {
 template <class Make>
 void check(int size, const collective_claim& claim, std::size_t moved, Make&& make) {
   const auto members = all_members(size);
-  const auto ranks =
-      schedules_of_all(size, [&](schedule_world world, schedule& out) { make(members, world.rank, out); });
-  const proof result = prove(ranks, claim);
   CAPTURE(size);
-  CHECK_MESSAGE(result.holds(), result.fault);
+  const proof result =
+      check_proof(size, claim, [&](schedule_world world, schedule& out) { make(members, world.rank, out); });
   CHECK(result.elements_sent == 0);
   CHECK(result.elements_moved == moved);
 }

@@ -6,11 +6,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
-#include <optional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +18,7 @@
 #include <gradweave/testing/watchdog.hpp>
 
 #include "tests/support/brief.hpp"
+#include "tests/support/process_table.hpp"
 #include "tests/support/processes.hpp"
 
 using namespace gradweave;
@@ -29,35 +27,20 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A process's state and parent; nothing where there is none.
-std::optional<std::pair<char, pid_t>> state_of(const std::string& process_id) {
-  std::ifstream in("/proc/" + process_id + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  const std::size_t name_end = text.rfind(')');  // the name in parentheses may hold anything
-  if (name_end == std::string::npos) {
-    return std::nullopt;
-  }
-  std::istringstream words(text.substr(name_end + 1));
-  char state = 0;
-  pid_t parent = 0;
-  words >> state >> parent;
-  return std::pair(state, parent);
-}
-
 /// The children of a process that have begun their program as ranks: their numbers as ranks, and their ids.
 std::vector<std::pair<int, pid_t>> ranks_of(pid_t launcher) {
   std::vector<std::pair<int, pid_t>> found;
   for (const auto& each : std::filesystem::directory_iterator("/proc")) {
     const std::string name = each.path().filename();
-    const auto state = name.find_first_not_of("0123456789") == std::string::npos ? state_of(name) : std::nullopt;
-    if (!state || state->second != launcher) {
+    const auto status = process_status(name);
+    if (status.empty() || status[1] != std::to_string(launcher)) {
       continue;
     }
-    std::ifstream in("/proc/" + name + "/environ");
-    const std::string variables{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    const std::size_t place = ('\0' + variables).find(std::string("\0RANK=", 6));
-    if (place != std::string::npos) {
-      found.emplace_back(std::stoi(variables.substr(place + 5)), std::stoi(name));
+    std::ifstream variables("/proc/" + name + "/environ");
+    for (std::string variable; std::getline(variables, variable, '\0');) {
+      if (variable.starts_with("RANK=")) {
+        found.emplace_back(std::stoi(variable.substr(5)), std::stoi(name));
+      }
     }
   }
   return found;
@@ -66,8 +49,8 @@ std::vector<std::pair<int, pid_t>> ranks_of(pid_t launcher) {
 /// Whether none of them is left. They give up their outputs before they are gone.
 bool gone(const std::vector<std::pair<int, pid_t>>& ranks) {
   const auto is_gone = [](const auto& each) {
-    const auto state = state_of(std::to_string(each.second));
-    return !state || state->first == 'Z';
+    const auto status = process_status(std::to_string(each.second));
+    return status.empty() || status[0] == "Z";
   };
   return watch_until({}, [&] { return std::all_of(ranks.begin(), ranks.end(), is_gone); }, 20s);
 }

@@ -7,8 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +19,7 @@
 #include <gradweave/launch.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/process_table.hpp"
 #include "tests/support/processes.hpp"
 #include "tests/support/rank_jobs.hpp"
 #include "tests/support/tcp.hpp"
@@ -62,18 +61,8 @@ std::pair<std::array<std::string, 2>, std::chrono::nanoseconds> told(entered fir
 
 /// The processor time that a process has taken so far.
 double cpu_seconds(pid_t id) {
-  std::ifstream in("/proc/" + std::to_string(id) + "/stat");
-  std::string text;
-  std::getline(in, text);
-  std::istringstream words(text.substr(text.rfind(')') + 2));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) {
-    words >> skipped;
-  }
-  double user = 0;
-  double system = 0;
-  words >> user >> system;
-  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const auto status = process_status(std::to_string(id));
+  return (std::stod(status[11]) + std::stod(status[12])) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace

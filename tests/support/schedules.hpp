@@ -7,6 +7,9 @@
 #include <numeric>
 #include <vector>
 
+#include <doctest/doctest.h>
+
+#include <gradweave/collective/proof.hpp>
 #include <gradweave/collective/schedule.hpp>
 
 #include "tests/support/brief.hpp"
@@ -21,6 +24,17 @@ std::vector<schedule> schedules_of_all(int size, Make&& make) {
     make(schedule_world{rank, size}, ranks[static_cast<std::size_t>(rank)]);
   }
   return ranks;
+}
+
+/// Makes the schedules of all ranks as above, and proves them. The result says what they send.
+template <class Make>
+proof check_proof(int size, const collective_claim& claim, Make&& make) {
+  const proof result = prove(schedules_of_all(size, make), claim);
+  CAPTURE(size);
+  CAPTURE(claim.root);
+  CAPTURE(claim.elements);
+  CHECK_MESSAGE(result.holds(), result.fault);
+  return result;
 }
 
 /// World sizes that every algorithm is proved for. The last one takes seconds, and is left out where

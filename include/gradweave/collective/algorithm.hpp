@@ -39,16 +39,17 @@ constexpr std::optional<all_reduce_algorithm> algorithm_named(std::string_view n
   return std::nullopt;
 }
 
-/// For ranks that exchange messages. The fewer rounds pay off as long as a round costs more than its bytes: what a round
-/// costs on loopback and in a local network, some 20 to 50 microseconds, moves 64 to 512 KiB.
+/// For ranks that exchange messages. The fewer rounds pay off as long as a round costs more than its bytes. The limits are
+/// fixed, so that the same job gives the same bits everywhere; they are not tuned to any network.
 constexpr all_reduce_algorithm choose_by_messages(int ranks, std::size_t bytes) {
   constexpr std::size_t doubling_bytes_max = std::size_t{32} << 10;
   constexpr std::size_t halving_bytes_max = std::size_t{512} << 10;
   if (bytes <= doubling_bytes_max) {
     return all_reduce_algorithm::recursive_doubling;
   }
-  const bool is_even = std::has_single_bit(static_cast<unsigned>(ranks));
-  return is_even && bytes <= halving_bytes_max ? all_reduce_algorithm::halving_doubling : all_reduce_algorithm::ring;
+  const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
+  return is_power_of_two && bytes <= halving_bytes_max ? all_reduce_algorithm::halving_doubling
+                                                       : all_reduce_algorithm::ring;
 }
 
 /// How many elements all ranks together send, by messages, in an all-reduce of `elements`.

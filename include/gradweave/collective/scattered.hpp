@@ -37,30 +37,32 @@ std::size_t receive_some(Transport& transport, int peer, std::span<const extent>
   }
 }
 
-/// Goes on sending a range of which `done` bytes are sent. True once all are.
-template <byte_transport Transport>
-bool send_rest(Transport& transport, int peer, const buffer_range& from, std::size_t& done) {
-  while (done != from.bytes) {
-    const std::size_t taken = send_some(transport, peer, from.buffer, from.begin + done, from.bytes - done);
-    if (taken == 0) {
+/// Goes on with a range of which `done` bytes are done, as far as `move(offset, bytes)`, which returns how many it moved,
+/// gets. True once all are.
+template <class Move>
+bool move_rest(const buffer_range& range, std::size_t& done, Move&& move) {
+  while (done != range.bytes) {
+    const std::size_t moved = move(range.begin + done, range.bytes - done);
+    if (moved == 0) {
       return false;
     }
-    done += taken;
+    done += moved;
   }
   return true;
 }
 
-/// The same for receiving.
+template <byte_transport Transport>
+bool send_rest(Transport& transport, int peer, const buffer_range& from, std::size_t& done) {
+  return move_rest(from, done, [&](std::size_t offset, std::size_t bytes) {
+    return send_some(transport, peer, from.buffer, offset, bytes);
+  });
+}
+
 template <byte_transport Transport>
 bool receive_rest(Transport& transport, int peer, const buffer_range& to, std::size_t& done) {
-  while (done != to.bytes) {
-    const std::size_t arrived = receive_some(transport, peer, to.buffer, to.begin + done, to.bytes - done);
-    if (arrived == 0) {
-      return false;
-    }
-    done += arrived;
-  }
-  return true;
+  return move_rest(to, done, [&](std::size_t offset, std::size_t bytes) {
+    return receive_some(transport, peer, to.buffer, offset, bytes);
+  });
 }
 
 }  // namespace gradweave

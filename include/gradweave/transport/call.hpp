@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -161,6 +162,9 @@ inline received_message receive_message(boost::asio::io_context& context, tcp_so
   return message;
 }
 
+inline constexpr std::string_view secrets_differ =
+    "this rank and who answers there do not know the same secret, or only one of both knows one (GRADWEAVE_SECRET)";
+
 /// Proves to the host that this side knows the secret, which may be empty, and has it proved. Why it failed.
 inline std::optional<std::string> prove_secret(boost::asio::io_context& context, tcp_socket& socket,
                                                const std::string& secret, wait_limit limit) {
@@ -175,8 +179,7 @@ inline std::optional<std::string> prove_secret(boost::asio::io_context& context,
   send_message(socket, message_kind::caller_proof, prove(secret, prover::caller, own, other));
   const auto answer = receive_message(context, socket, {message_kind::host_proof}, sizeof(secret_proof), limit);
   if (answer.fault || !is_proof(answer.body, prove(secret, prover::host, own, other))) {
-    return "this rank and who answers there do not know the same secret, or only one of both knows one "
-           "(GRADWEAVE_SECRET)";
+    return std::string(secrets_differ);
   }
   return std::nullopt;
 }

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -313,14 +312,9 @@ class in_process_transport {
 
   /// The block that all of it lies in; none where there is no such block.
   std::shared_ptr<const detail::lendable_block> block_of(std::span<const extent> memory) const {
-    const std::less_equal<const std::byte*> is_at_most;
     for (const auto& known : blocks_) {
       const auto block = known.lock();
-      const auto lies_in = [&](const extent& piece) {
-        return is_at_most(block->memory.data(), piece.memory) &&
-               is_at_most(piece.memory + piece.bytes, block->memory.data() + block->size);
-      };
-      if (block != nullptr && std::all_of(memory.begin(), memory.end(), lies_in)) {
+      if (block != nullptr && lies_in(memory, block->memory.data(), block->size)) {
         return block;
       }
     }

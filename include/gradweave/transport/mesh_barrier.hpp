@@ -103,7 +103,10 @@ class mesh_barrier {
       } else {
         send_message(*members_[0].connection, message_kind::answer, own.encode());
         run_until(context_, std::chrono::steady_clock::now() + std::chrono::seconds(2), [this] { return failed_; });
-        story_ = failed_ ? story_ : own;
+        if (!failed_) {
+          // It would have answered. Who this rank waited for in vain may itself have waited for rank 0.
+          story_.refuse(errc::timed_out, 0, "rank 0 (" + members_[0].route + ") says nothing any more; " + what);
+        }
       }
     }
     fail_rendezvous(options_, story_.code, story_.culprit, story_.fault);

@@ -307,7 +307,10 @@ inline visit visit_rendezvous(boost::asio::io_context& context, const rendezvous
     }
     const std::string route = route_of(*socket) + ": ";
     if (const auto fault = prove_secret(context, *socket, options.secret, std::min(until, patience))) {
-      answered_fault = route + *fault;
+      // A connection that breaks off, as when rank 0 gives up, says less than what was answered before.
+      if (answered_fault.empty() || *fault == secrets_differ) {
+        answered_fault = route + *fault;
+      }
       return std::nullopt;
     }
     send_message(*socket, message_kind::introduction,

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -47,22 +48,8 @@ class segment {
     return segment(std::move(memory), static_cast<std::size_t>(about.st_size));
   }
 
-  segment(segment&& other) noexcept
-      : memory_(std::move(other.memory_)), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-  segment& operator=(segment&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  ~segment() {
-    if (data_ != nullptr) {
-      ::munmap(data_, size_);
-    }
-  }
-
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
+  std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return data_.get_deleter().bytes; }
   /// For handing it over; none once it is closed.
   int handle() const { return memory_.number(); }
   /// The mapping stays.
@@ -71,12 +58,17 @@ class segment {
  private:
   static constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-  segment(descriptor memory, std::size_t bytes) : memory_(std::move(memory)), size_(bytes) {
+  struct unmap {
+    std::size_t bytes;
+    void operator()(std::byte* data) const { ::munmap(data, bytes); }
+  };
+
+  segment(descriptor memory, std::size_t bytes) : memory_(std::move(memory)) {
     void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_.number(), 0);
     if (mapped == MAP_FAILED) {
       fail("mapping shared memory");
     }
-    data_ = static_cast<std::byte*>(mapped);
+    data_ = {static_cast<std::byte*>(mapped), unmap{bytes}};
   }
 
   [[noreturn]] static void fail(const char* what) {
@@ -84,8 +76,7 @@ class segment {
   }
 
   descriptor memory_;
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  std::unique_ptr<std::byte, unmap> data_;
 };
 
 }  // namespace gradweave

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -120,11 +119,8 @@ class lending_desk {
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
   std::vector<own_segment>::const_iterator find(std::span<const extent> memory) const {
-    const std::less_equal<const std::byte*> is_at_most;
     return std::find_if(own_.begin(), own_.end(), [&](const own_segment& each) {
-      return !each.memory.expired() && std::all_of(memory.begin(), memory.end(), [&](const extent& piece) {
-        return is_at_most(each.data, piece.memory) && is_at_most(piece.memory + piece.bytes, each.data + each.size);
-      });
+      return !each.memory.expired() && lies_in(memory, each.data, each.size);
     });
   }
 

@@ -1,5 +1,5 @@
 /// @file
-/// Waiting a moment without sleeping: a sleep and its end cost some 20 microseconds, a small collective less.
+/// Waiting a moment without sleeping: a sleep and its end cost more than a small collective.
 #pragma once
 
 #include <chrono>
