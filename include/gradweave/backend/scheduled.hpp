@@ -116,7 +116,7 @@ class scheduled {
     sink.add("name", name_);
     sink.add("size", size());
     sink.add("timeout_ms", options_.timeout.count());
-    sink.add("algorithm", to_string(options_.algorithm));
+    sink.add("all_reduce", selector_.choices({rank(), size()}));
     if constexpr (requires { executor_->transport().describe(sink); }) {
       std::as_const(executor_->transport()).describe(sink);
     }

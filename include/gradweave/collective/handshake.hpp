@@ -1,7 +1,7 @@
 /// @file
 /// The handshake of a collective: each rank tells the peers that it will receive from, lends memory to or borrows from that
-/// it has entered; it sends payload only to peers that have, and touches the memory of no others. Ranks that entered different collectives find out before a byte of payload moves,
-/// and an early k + 1 never mixes with k.
+/// it has entered; it sends payload only to peers that have, and touches the memory of no others. Ranks that entered
+/// different collectives find out before a byte of payload moves, and an early k + 1 never mixes with k.
 #pragma once
 
 #include <algorithm>

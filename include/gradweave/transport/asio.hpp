@@ -36,6 +36,7 @@
 #include <gradweave/transport/control_frames.hpp>
 #include <gradweave/transport/failure_message.hpp>
 #include <gradweave/transport/settlement.hpp>
+#include <gradweave/transport/spinning.hpp>
 #include <gradweave/transport/stream.hpp>
 
 namespace gradweave {
@@ -188,7 +189,14 @@ class asio_mesh {
       until = std::min(until, settling_.due().value_or(until));
     }
     std::array<epoll_event, 64> ready;
-    const int count = ::epoll_wait(readiness_, ready.data(), static_cast<int>(ready.size()), milliseconds_until(until));
+    int count = 0;
+    const auto look = [&](int milliseconds) {
+      count = ::epoll_wait(readiness_, ready.data(), static_cast<int>(ready.size()), milliseconds);
+      return count != 0;
+    };
+    if (!spin_until([&] { return look(0); })) {
+      look(milliseconds_until(until));
+    }
     const std::lock_guard lock(control_);
     for (int i = 0; i < count; ++i) {
       if (ready[static_cast<std::size_t>(i)].data.u64 != no_peer) {

@@ -3,6 +3,7 @@
 /// or output by itself, so sockets and simulated streams share it.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -39,8 +40,9 @@ class control_channel {
       return false;
     }
     const auto header = frame_header(type, body.size());
-    unsent_.insert(unsent_.end(), header.begin(), header.end());
-    unsent_.insert(unsent_.end(), body.begin(), body.end());
+    const std::size_t waiting = unsent_.size();
+    unsent_.resize(waiting + header.size() + body.size());
+    std::ranges::copy(body, std::ranges::copy(header, unsent_.begin() + static_cast<std::ptrdiff_t>(waiting)).out);
     flush(stream);
     return true;
   }
