@@ -30,10 +30,12 @@ struct kill_case {
   const char* fault;
   bool blocking;
   bool compressed;
+  bool share_memory = false;
 
   std::string to_string() const {
     return std::string(fault) + " of rank " + std::to_string(culprit) + " of " + std::to_string(size) + " after " +
-           std::to_string(at_event) + " messages" + (blocking ? ", blocking" : "") + (compressed ? ", compressed" : "");
+           std::to_string(at_event) + " messages" + (blocking ? ", blocking" : "") +
+           (compressed ? ", compressed" : "") + (share_memory ? ", in shared memory" : "");
   }
 };
 
@@ -41,6 +43,7 @@ rank_job_options job_of(const kill_case& which, const std::string& folder) {
   rank_job_options options{.size = which.size, .all = {"steps=1000000"}, .folder = folder};
   options.all.push_back(std::string("blocking=") + (which.blocking ? "1" : "0"));
   options.all.push_back(std::string("compressed=") + (which.compressed ? "1" : "0"));
+  options.all.push_back(std::string("share_memory=") + (which.share_memory ? "1" : "0"));
   options.of_rank = [which](int rank) {
     return rank == which.culprit ? std::vector<std::string>{std::string("fault=") + which.fault,
                                                             "at_event=" + std::to_string(which.at_event)}
@@ -52,7 +55,8 @@ rank_job_options job_of(const kill_case& which, const std::string& folder) {
 /// How many messages a rank has sent and received by the end of the second step.
 std::uint64_t events_in_two_steps(kill_case which) {
   rank_job_options options = job_of(which, "");
-  options.all = {"steps=2", "tell_steps=1", options.all[1], options.all[2]};
+  options.all[0] = "steps=2";
+  options.all.push_back("tell_steps=1");
   options.of_rank = {};
   const rank_job job(options);
   REQUIRE_MESSAGE(watch_to_the_end(job.ranks(), 30s), job.transcript());
@@ -141,6 +145,21 @@ TEST_CASE("a killed rank: at each message of two steps, all others end and name 
   }
   const auto longest = run_all(cases);
   tell("killed rank", cases.size(), longest);
+}
+
+TEST_CASE("a rank that is killed between ranks that share memory: at each notice, loan and return of two steps") {
+  const bool full = std::getenv("GRADWEAVE_TEST_FULL") != nullptr;
+  const testing::watchdog guard("killed in shared memory", full ? 1500s : 180s);
+  std::vector<kill_case> cases;
+  for (const kill_case& which : {kill_case{2, 0, 0, "kill", false, false, true},
+                                 {2, 1, 0, "kill", true, true, true},
+                                 {3, 1, 0, "kill", false, true, true},
+                                 {4, 3, 0, "kill", false, false, true}}) {
+    const auto more = cases_of(which, full ? UINT64_MAX : repetitions(25));
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
+  const auto longest = run_all(cases);
+  tell("killed in shared memory", cases.size(), longest);
 }
 
 TEST_CASE("a rank that exits in the middle of a step, without a word: as one that is killed") {

@@ -43,6 +43,7 @@ struct settings {
   long meet_timeout_ms = 20'000;
   bool blocking = false;                // collectives on the caller at the end of the step, instead of in a thread
   bool compressed = false;              // to bfloat16: other collectives
+  bool share_memory = false;            // instead of payload over TCP
   std::string fault;                    // kill, stop, exit, throw; leave: after the last step
   std::uint64_t at_event = UINT64_MAX;  // after so many messages
   std::uint64_t at_step = UINT64_MAX;   // or in this step's backward pass
@@ -90,11 +91,12 @@ struct message_counter {
   }
 };
 
-/// The TCP transport, with a counter in it.
+/// The transport of backend::tcp, with a counter in it.
 class counted_transport {
  public:
-  counted_transport(gw::asio_transport inner, message_counter& counter)
-      : inner_(std::move(inner)), counter_(&counter) {}
+  using transport = gw::shared_memory_transport<gw::asio_transport>;
+
+  counted_transport(transport inner, message_counter& counter) : inner_(std::move(inner)), counter_(&counter) {}
 
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
@@ -117,8 +119,27 @@ class counted_transport {
     return counted(inner_.try_receive_control(peer, message));
   }
   bool peer_closed(int peer) { return inner_.peer_closed(peer); }
+
+  template <class Gather>
+  void share(Gather&& gather) {
+    inner_.share(std::forward<Gather>(gather));
+  }
+  int memory_group(int rank) const { return inner_.memory_group(rank); }
+  auto allocate(std::size_t bytes) { return inner_.allocate(bytes); }
+  bool can_lend(std::span<const gw::extent> memory) const { return inner_.can_lend(memory); }
+  void lend(int peer, std::span<const gw::extent> memory) {
+    inner_.lend(peer, memory);
+    counter_->count();
+  }
+  std::span<const gw::extent> borrowed(int rank) { return inner_.borrowed(rank); }
+  void give_back(int rank) {
+    inner_.give_back(rank);
+    counter_->count();
+  }
+  bool given_back(int peer) { return inner_.given_back(peer); }
+
   gw::failure abort(gw::failure cause) { return inner_.abort(std::move(cause)); }
-  const gw::failure* aborted() const { return inner_.aborted(); }
+  const gw::failure* aborted() { return inner_.aborted(); }
   std::uint64_t events() { return inner_.events(); }
   void wait(std::uint64_t seen, gw::deadline until) { inner_.wait(seen, until); }
   gw::deadline now() const { return inner_.now(); }
@@ -139,11 +160,12 @@ class counted_transport {
     return moved;
   }
 
-  gw::asio_transport inner_;
+  transport inner_;
   message_counter* counter_;
 };
 
-static_assert(gw::byte_transport<counted_transport> && gw::transport_takes_pieces<counted_transport>);
+static_assert(gw::byte_transport<counted_transport> && gw::transport_takes_pieces<counted_transport> &&
+              gw::transport_shares_memory<counted_transport>);
 
 settings parse(std::span<char* const> arguments) {
   settings told;
@@ -167,6 +189,8 @@ settings parse(std::span<char* const> arguments) {
       told.blocking = value == "1";
     } else if (name == "compressed") {
       told.compressed = value == "1";
+    } else if (name == "share_memory") {
+      told.share_memory = value == "1";
     } else if (name == "fault") {
       told.fault = value;
     } else if (name == "at_event") {
@@ -229,8 +253,9 @@ float average_of(int size, std::uint64_t step, std::size_t slot) {
 int train(const settings& told, message_counter& counter) {
   auto place = gw::rendezvous_from(gw::environment_variable);
   place.timeout = std::chrono::milliseconds(told.meet_timeout_ms);
+  counted_transport::transport transport(gw::connect_mesh(place), told.share_memory);
   gw::backend::scheduled<counted_transport> backend(
-      "tcp", counted_transport(gw::connect_mesh(place), counter),
+      "tcp", counted_transport(std::move(transport), counter),
       gw::backend::scheduled_options{.timeout = std::chrono::milliseconds(told.timeout_ms)});
   print_connections();
   if (told.at_event == 0) {

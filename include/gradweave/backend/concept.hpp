@@ -208,12 +208,17 @@ consteval bool explain_host_backend() {
   return host_backend<B>;
 }
 
-/// Runs one collective to its end on the calling thread. Throws sync_error.
+/// Runs one collective to its end on the calling thread. Throws sync_error once all ranks have been told, with the cause
+/// that came first on any: a rank that failed without a word would be taken for the cause by the others.
 template <host_backend B>
 void run_collective(B& backend, const collective_request& request) {
-  backend.start(request);
-  while (!backend.poll()) {
-    backend.wait();
+  try {
+    backend.start(request);
+    while (!backend.poll()) {
+      backend.wait();
+    }
+  } catch (const sync_error& error) {
+    throw sync_error(backend.abort(error.cause()));
   }
 }
 

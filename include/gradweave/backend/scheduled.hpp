@@ -134,11 +134,9 @@ class scheduled {
         pieces.push_back(r * own.size());
       }
       const extent whole{all.data(), all.size(), 0};
-      backend->start(
+      run_collective(
+          *backend,
           {.operation = collective::all_gather, .kind = element_kind::uint8, .data = {&whole, 1}, .pieces = pieces});
-      while (!backend->poll()) {
-        backend->wait();
-      }
     }
   };
 
