@@ -87,7 +87,10 @@ class neighbour_search {
     }
     const auto calls = gather_rows(called);
     const auto until = std::chrono::steady_clock::now() + patience;
-    const auto is_awaited = [&](int peer) { return calls[at(peer) * at(size_) + at(rank_)] != 0 && !is_mapped(peer); };
+    answered_.resize(found_.ranks.size());
+    const auto is_awaited = [&](int peer) {
+      return calls[at(peer) * at(size_) + at(rank_)] != 0 && !answered_[at(peer)];
+    };
     for (int peer = rank_ + 1; peer < size_; ++peer) {
       // Others may call in between, and strangers, who are sent away.
       while (is_awaited(peer) && answer(cards, until)) {
@@ -178,9 +181,12 @@ class neighbour_search {
     }
     std::vector<descriptor> handed;
     const auto greeting = socket->template receive<neighbour_greeting>(handed, std::chrono::steady_clock::now());
-    if (greeting && greeting->proof == card_.proof && greeting->rank > rank_ && greeting->rank < size_ &&
-        greet(*socket, cards[at(greeting->rank)].proof)) {
-      admit(greeting->rank, cards[at(greeting->rank)], std::move(*socket), handed);
+    if (greeting && greeting->proof == card_.proof && greeting->rank > rank_ && greeting->rank < size_) {
+      const card& theirs = cards[at(greeting->rank)];
+      answered_[at(greeting->rank)] = true;  // it calls once, and may be gone by now
+      if (greet(*socket, theirs.proof)) {
+        admit(greeting->rank, theirs, std::move(*socket), handed);
+      }
     }
     return true;
   }
@@ -217,6 +223,7 @@ class neighbour_search {
   card card_;
   std::optional<neighbour_listener> listener_;
   std::vector<neighbour_socket> callers_;  // by rank
+  std::vector<bool> answered_;             // by rank
   neighbourhood found_;
 };
 
