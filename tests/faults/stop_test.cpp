@@ -27,17 +27,19 @@ struct stop_case {
   int culprit;
   bool blocking;
   std::string when = "at_step=1";
+  bool share_memory = false;
 
   std::string to_string() const {
     return "rank " + std::to_string(culprit) + " of " + std::to_string(size) + " stops, " + when +
-           (blocking ? ", blocking" : "");
+           (blocking ? ", blocking" : "") + (share_memory ? ", in shared memory" : "");
   }
 };
 
 std::unique_ptr<rank_job> start(const stop_case& which, const std::string& folder, std::chrono::milliseconds timeout) {
   rank_job_options options{.size = which.size, .folder = folder};
   options.all = {"steps=4", "timeout_ms=" + std::to_string(testing::watchdog::scaled(timeout).count()),
-                 std::string("blocking=") + (which.blocking ? "1" : "0")};
+                 std::string("blocking=") + (which.blocking ? "1" : "0"),
+                 std::string("share_memory=") + (which.share_memory ? "1" : "0")};
   options.of_rank = [which](int rank) {
     return rank == which.culprit ? std::vector<std::string>{"fault=stop", which.when} : std::vector<std::string>{};
   };
@@ -98,7 +100,9 @@ void run_all(const std::vector<stop_case>& cases) {
 
 /// Between which messages of a rank its second step is.
 std::pair<std::uint64_t, std::uint64_t> second_step(const stop_case& which) {
-  const rank_job job({.size = which.size, .all = {"steps=2", "tell_steps=1"}});
+  const rank_job job(
+      {.size = which.size,
+       .all = {"steps=2", "tell_steps=1", std::string("share_memory=") + (which.share_memory ? "1" : "0")}});
   REQUIRE_MESSAGE(watch_to_the_end(job.ranks(), 30s), job.transcript());
   const auto events = job.story(which.culprit).events;
   REQUIRE_MESSAGE(events.size() == 2, job.transcript());
@@ -114,6 +118,7 @@ TEST_CASE("a rank stalls (SIGSTOP): the timeout names it on all others, with ste
     for (const int culprit : {0, size - 1}) {
       cases.push_back({size, culprit, true});
       cases.push_back({size, culprit, false});
+      cases.push_back({size, culprit, false, "at_step=1", true});
     }
   }
   run_all(cases);
@@ -128,6 +133,21 @@ TEST_CASE("a rank that stops in the middle of a collective: named at the deadlin
       // The last messages are left out: after these others may have ended the step.
       for (std::uint64_t i = 1; i <= 5; ++i) {
         cases.push_back({size, culprit, i % 2 == 0, "at_event=" + std::to_string(first + i * (last - first - 6) / 5)});
+      }
+    }
+  }
+  run_all(cases);
+}
+
+TEST_CASE("a rank that stops between ranks that share memory: named at the deadline, at whichever notice it stopped") {
+  const testing::watchdog guard("stopped in shared memory", 120s);
+  std::vector<stop_case> cases;
+  for (const int size : {2, 4}) {
+    for (const int culprit : {0, size - 1}) {
+      const auto [first, last] = second_step({size, culprit, false, "", true});
+      for (std::uint64_t i = 1; i <= 5; ++i) {
+        cases.push_back(
+            {size, culprit, i % 2 == 0, "at_event=" + std::to_string(first + i * (last - first - 6) / 5), true});
       }
     }
   }
