@@ -10,6 +10,7 @@ readonly BUILD_PACKAGES=(
   doctest-dev
   libbenchmark-dev
   libcli11-dev
+  nlohmann-json3-dev
   libboost1.81-dev  # Asio
   libssl-dev  # HMAC-SHA256
   iproute2  # tests that make hosts of their own
@@ -21,16 +22,23 @@ readonly CI_PACKAGES=(
   clang-format-19  # older ones take concepts apart
   g++-aarch64-linux-gnu qemu-user
 )
+# What //benchmarks:all_reduce compares with.
+readonly PEER_PACKAGES=(
+  libgloo-dev
+  libopenmpi-dev openmpi-bin
+  libmpich-dev mpich
+)
 
 usage() {
   cat <<'TEXT'
-Usage: ./setup.sh [--ci] [--help]
+Usage: ./setup.sh [--ci] [--peers] [--help]
 
 Installs the system packages that gradweave's build and tests need and that this machine lacks.
 It asks nothing. Where nothing is missing it changes nothing and needs no root.
 
   --ci    also install what .ci/run needs: clang, clang-format, a cross compiler and an emulator
           for aarch64
+  --peers also install Gloo, Open MPI and MPICH, which the benchmarks can compare with
   --help  print this text
 
 Known systems: Debian 12 or newer, Ubuntu 23.04 or newer. A `bazel` command that does not come from a
@@ -50,7 +58,7 @@ setup.sh: this system ($1) is not one that this script knows. gradweave's build 
   - a C++20 compiler: g++ 12 or newer, or clang 14 or newer
   - Bazel 4.2 to 7 (it has to read WORKSPACE)
   - Python 3.9 or newer
-  - doctest 2.4 (doctest/doctest.h), Google Benchmark 1.7, CLI11 2.1, Boost 1.81 (boost/asio.hpp) and OpenSSL 3, below /usr/include
+  - doctest 2.4 (doctest/doctest.h), Google Benchmark 1.7, CLI11 2.1, nlohmann-json 3.11, Boost 1.81 (boost/asio.hpp) and OpenSSL 3, below /usr/include
 and .ci/run needs besides: clang 14 with its sanitizers, clang-format 19, aarch64-linux-gnu-g++, qemu-aarch64.
 Known systems: Debian 12 or newer, Ubuntu 23.04 or newer.
 TEXT
@@ -105,6 +113,7 @@ main() {
   for argument in "$@"; do
     case "$argument" in
       --ci) wanted+=("${CI_PACKAGES[@]}") ;;
+      --peers) wanted+=("${PEER_PACKAGES[@]}") ;;
       --help | -h) usage; return 0 ;;
       *) usage >&2; fail "unknown argument '$argument'" ;;
     esac

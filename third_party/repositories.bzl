@@ -3,11 +3,13 @@
 load("//third_party:system_library.bzl", "system_library")
 load("//third_party/cuda:repository.bzl", "cuda_repository")
 load("//third_party/debian_bazel:repositories.bzl", "debian_bazel_repositories")
+load("//third_party/peers:repository.bzl", "peers_repository")
 
 def gradweave_repositories():
     """Declares all repositories. WORKSPACE calls this once."""
     debian_bazel_repositories()
     cuda_repository(name = "cuda")
+    peers_repository(name = "peers")
     system_library(
         name = "doctest",
         build_file = "//third_party/doctest:doctest.BUILD",
@@ -25,6 +27,12 @@ def gradweave_repositories():
         build_file = "//third_party/cli11:cli11.BUILD",
         header = "CLI/CLI.hpp",
         debian_package = "libcli11-dev",
+    )
+    system_library(
+        name = "nlohmann_json",
+        build_file = "//third_party/nlohmann_json:nlohmann_json.BUILD",
+        header = "nlohmann/json.hpp",
+        debian_package = "nlohmann-json3-dev",
     )
     system_library(
         name = "boost",
