@@ -107,7 +107,7 @@ class peer_job {
   static std::vector<std::string> mpich(int ranks, bool share_memory) {
     auto arguments = tuned_malloc();
     if (!share_memory) {
-      arguments.emplace_back("MPIR_CVAR_NOLOCAL=1");
+      arguments.insert(arguments.end(), {"MPIR_CVAR_NOLOCAL=1", "UCX_TLS=tcp,self"});
     }
     arguments.insert(arguments.end(), {"mpirun.mpich", "-n", std::to_string(ranks)});
     return arguments;

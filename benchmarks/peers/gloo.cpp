@@ -18,6 +18,7 @@
 #include <gloo/allreduce_ring.h>
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/barrier.h>
+#include <gloo/broadcast.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
@@ -51,31 +52,29 @@ class gloo_library {
 
   /// Tries all of its algorithms and keeps the fastest, as rank 0 measured it.
   std::string prepare(float* data, std::size_t elements) {
-    std::vector<std::pair<std::string, std::function<void()>>> all = {
-        {"ring", [=, this] { all_reduce(data, elements, algorithms::RING); }},
-        {"bcube", [=, this] { all_reduce(data, elements, algorithms::BCUBE); }},
-        {"old_ring", runner<gloo::AllreduceRing<float>>(data, elements)},
-        {"ring_chunked", runner<gloo::AllreduceRingChunked<float>>(data, elements)},
-        {"halving_doubling", runner<gloo::AllreduceHalvingDoubling<float>>(data, elements)},
-        {"old_bcube", runner<gloo::AllreduceBcube<float>>(data, elements)}};
+    barrier();  // nobody uses the buffers of the size before any more
+    candidates_ = {{"ring", [=, this] { all_reduce(data, elements, algorithms::RING); }},
+                   {"bcube", [=, this] { all_reduce(data, elements, algorithms::BCUBE); }},
+                   {"old_ring", runner<gloo::AllreduceRing<float>>(data, elements)},
+                   {"ring_chunked", runner<gloo::AllreduceRingChunked<float>>(data, elements)},
+                   {"halving_doubling", runner<gloo::AllreduceHalvingDoubling<float>>(data, elements)},
+                   {"old_bcube", runner<gloo::AllreduceBcube<float>>(data, elements)}};
     std::array<double, 2> best = {0, std::numeric_limits<double>::max()};
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      all[i].second();
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      candidates_[i].second();
       barrier();
-      const double time = gradweave::bench::time_of(10, all[i].second);
+      const double time = gradweave::bench::time_of(10, candidates_[i].second);
       best = time < best[1] ? std::array{static_cast<double>(i), time} : best;
     }
-    // What rank 0 found, on all ranks: the others add nothing.
-    double choice = rank() == 0 ? best[0] : 0;
-    gloo::AllreduceOptions options(context_);
-    options.setOutput(&choice, 1);
-    options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<double>));
-    gloo::allreduce(options);
-    reduce_ = all[static_cast<std::size_t>(choice)].second;
-    return all[static_cast<std::size_t>(choice)].first;
+    gloo::BroadcastOptions options(context_);
+    options.setRoot(0);
+    options.setOutput(best.data(), 1);
+    gloo::broadcast(options);
+    chosen_ = static_cast<std::size_t>(best[0]);
+    return candidates_[chosen_].first;
   }
 
-  void reduce() { reduce_(); }
+  void reduce() { candidates_[chosen_].second(); }
 
  private:
   void all_reduce(float* data, std::size_t elements, algorithms::Algorithm algorithm) {
@@ -94,7 +93,8 @@ class gloo_library {
   }
 
   std::shared_ptr<gloo::Context> context_;
-  std::function<void()> reduce_;
+  std::vector<std::pair<std::string, std::function<void()>>> candidates_;
+  std::size_t chosen_ = 0;
 };
 
 }  // namespace
