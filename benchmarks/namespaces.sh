@@ -72,9 +72,10 @@ add_space() {
 }
 
 limit() { # SPACE INTERFACE
-  tc -n "$1" qdisc add dev "$2" root handle 1: tbf rate "$rate" burst "$burst" latency "$latency"
-  # As a child of the bucket it is not classful here: netem goes below it, and holds what the bucket would.
-  [[ -z $delay ]] || tc -n "$1" qdisc add dev "$2" parent 1:1 handle 10: netem delay "$delay" limit 10000
+  tc -n "$1" qdisc add dev "$2" root handle 1: tbf rate "$rate" burst "$burst" latency "$latency" ||
+    { echo "namespaces.sh: tc refuses '--rate $rate --burst $burst --latency $latency'; see above" >&2; exit 1; }
+  [[ -z $delay ]] || tc -n "$1" qdisc add dev "$2" parent 1:1 handle 10: netem delay "$delay" limit 10000 ||
+    { echo "namespaces.sh: no delay '$delay': netem refuses it or is not in this kernel; leave --delay out" >&2; exit 1; }
 }
 
 switch=$prefix-switch

@@ -97,6 +97,7 @@ std::vector<gw::all_reduce_algorithm> algorithms_for(const predict_options& opti
                                                      const gw::host_topology& topology) {
   using enum gw::all_reduce_algorithm;
   std::vector<gw::all_reduce_algorithm> chosen;
+  const bool has_groups = topology.hosts() != topology.ranks();
   for (const std::string& name : options.algorithms) {
     const auto known = gw::algorithm_named(name);
     if (!known || *known == automatic) {
@@ -104,11 +105,15 @@ std::vector<gw::all_reduce_algorithm> algorithms_for(const predict_options& opti
                                   "' is no algorithm; give ring, halving_doubling, recursive_doubling, direct, shared "
                                   "or hierarchical");
     }
+    if (*known == shared && topology.hosts() != 1) {
+      throw std::invalid_argument("algorithm 'shared' is for ranks of one host; there are " +
+                                  std::to_string(topology.hosts()) + " hosts: give --hosts 1, or 'hierarchical'");
+    }
     chosen.push_back(*known);
   }
   if (chosen.empty()) {
     chosen = {ring, halving_doubling, recursive_doubling, direct};
-    if (options.share_memory && topology.hosts() != topology.ranks()) {
+    if (options.share_memory && has_groups) {
       chosen.push_back(topology.hosts() == 1 ? shared : hierarchical);
     }
   }
@@ -228,7 +233,7 @@ void add_options(CLI::App& app, predict_options& options) {
     app.add_option(name, value, help)->check(CLI::NonNegativeNumber);
   };
   const auto rate = [&](const char* name, double& value, const char* help) {
-    app.add_option(name, value, help)->check(CLI::PositiveNumber);
+    app.add_option(name, value, help)->check(CLI::Range(1e-6, 1e6));
   };
   cost("--alpha", options.alpha_us, "between hosts: microseconds a message");
   cost("--overhead", options.overhead_us, "between hosts: of these, how long the sender is busy");

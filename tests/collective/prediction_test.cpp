@@ -9,6 +9,7 @@
 #include <gradweave/assert.hpp>
 #include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/cost_model.hpp>
+#include <gradweave/collective/step_prediction.hpp>
 
 #include "tests/support/brief.hpp"
 
@@ -60,6 +61,24 @@ TEST_CASE("predict_all_reduce: what does not suit or is too large says so") {
   CHECK_THROWS_WITH_AS(
       predict_all_reduce(homogeneous(), host_topology(uneven), {.elements = 100'000, .algorithm = ring}),
       doctest::Contains("ring on 2001 ranks has"), contract_violation);
+}
+
+TEST_CASE("predict_all_reduce: from a cluster's costs to a step's time") {
+  // [predict]
+  const cost_model cluster{.between = {.alpha_s = 25e-6, .overhead_s = 5e-6, .beta_s_per_byte = 8 / 25e9},
+                           .within = {.alpha_s = 1e-6, .beta_s_per_byte = 1e-10, .gamma_s_per_byte = 1e-10}};
+  const host_topology hosts = host_topology::even(16, 8);  // 16 hosts with 8 ranks each
+  const auto seconds_of = [&](std::size_t bytes) {
+    return predict_all_reduce(cluster, hosts, {.elements = bytes / sizeof(float)}).seconds;
+  };
+  const double backward_s = 0.1;
+  const auto buckets = even_buckets(100 << 20, 25 << 20, backward_s);  // 100 MiB of gradients, 25 MiB a bucket
+  const step_prediction step = predict_step(buckets, backward_s, seconds_of);
+  // [/predict]
+  CHECK(step.communication_s == doctest::Approx(4 * seconds_of(25 << 20)));
+  CHECK(step.step_s >= backward_s + seconds_of(25 << 20) - 1e-12);
+  CHECK(step.hidden_share() > 0.5);
+  CHECK(step.hidden_share() < 1);
 }
 
 TEST_CASE("predict_all_reduce: 10,000 ranks") {
