@@ -205,8 +205,9 @@ TEST_CASE("virtual time: in shared memory, an alpha to lend, the work, and an al
 
 TEST_CASE("virtual time: where hosts do the same, one host gives the times of all ranks") {
   for (const cost_model& model : {homogeneous(), uneven_costs()}) {
-    for (const auto& [hosts, ranks] :
+    for (const auto& pair :
          std::vector<std::pair<int, int>>{{2, 1}, {3, 1}, {64, 1}, {2, 2}, {3, 4}, {8, 8}, {16, 4}, {21, 3}, {2, 32}}) {
+      const int hosts = pair.first, ranks = pair.second;
       CAPTURE(hosts);
       CAPTURE(ranks);
       const host_topology topology = host_topology::even(static_cast<std::size_t>(hosts), ranks);
