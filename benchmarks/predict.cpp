@@ -6,8 +6,9 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <map>
-#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <gradweave/assert.hpp>
 #include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/cost_model.hpp>
 #include <gradweave/collective/prediction.hpp>
@@ -128,11 +130,18 @@ class predictor {
 
   const gw::host_topology& topology() const { return topology_; }
 
+  /// Infinite where that world is too large to be simulated; why is said once.
   double seconds(gw::all_reduce_algorithm algorithm, std::size_t bytes) {
-    const auto [known, is_new] = known_.try_emplace({algorithm, bytes}, 0);
+    const auto [known, is_new] = known_.try_emplace({algorithm, bytes}, std::numeric_limits<double>::infinity());
     if (is_new) {
-      const std::size_t elements = (bytes + 3) / 4;
-      known->second = gw::predict_all_reduce(model_, topology_, {.elements = elements, .algorithm = algorithm}).seconds;
+      const gw::summed_buffer buffer{.elements = (bytes + 3) / 4, .algorithm = algorithm};
+      try {
+        known->second = gw::predict_all_reduce(model_, topology_, buffer).seconds;
+      } catch (const gw::contract_violation& error) {
+        if (refused_.insert(algorithm).second) {
+          std::fprintf(stderr, "%s\n", error.what());
+        }
+      }
     }
     return known->second;
   }
@@ -155,6 +164,7 @@ class predictor {
   const gw::host_topology& topology_;
   bool shares_memory_;
   std::map<std::pair<gw::all_reduce_algorithm, std::size_t>, double> known_;
+  std::set<gw::all_reduce_algorithm> refused_;
 };
 
 void print_name(gw::all_reduce_algorithm which) { std::printf(" %20s", std::string(to_string(which)).c_str()); }
@@ -162,7 +172,8 @@ void print_name(gw::all_reduce_algorithm which) { std::printf(" %20s", std::stri
 void print_table(predictor& predict, const std::vector<gw::all_reduce_algorithm>& algorithms,
                  const std::vector<std::size_t>& sizes) {
   const gw::host_topology& topology = predict.topology();
-  std::printf("%d ranks on %d hosts, microseconds; * is the fastest\n%8s", topology.ranks(), topology.hosts(), "bytes");
+  std::printf("%d ranks on %d hosts, microseconds; * is the fastest, inf too large to simulate\n%8s", topology.ranks(),
+              topology.hosts(), "bytes");
   std::ranges::for_each(algorithms, print_name);
   std::printf(" %20s %8s\n", "automatic takes", "of best");
   for (const std::size_t bytes : sizes) {
@@ -174,7 +185,8 @@ void print_table(predictor& predict, const std::vector<gw::all_reduce_algorithm>
     const auto taken = predict.automatic(bytes);
     const double best_seconds = std::min(predict.seconds(best, bytes), predict.seconds(taken, bytes));
     print_name(taken);
-    std::printf(" %7.2fx\n", best_seconds == 0 ? 1 : predict.seconds(taken, bytes) / best_seconds);
+    std::printf(" %7.2fx\n",
+                best_seconds == predict.seconds(taken, bytes) ? 1 : predict.seconds(taken, bytes) / best_seconds);
     std::fflush(stdout);
   }
 }
@@ -210,6 +222,10 @@ void print_step(predictor& predict, const std::vector<gw::all_reduce_algorithm>&
               buckets.size(), options.backward_ms);
   std::printf("%20s %10s %14s %10s %8s\n", "", "step", "communication", "exposed", "hidden");
   const auto print = [&](const char* name, auto&& seconds_of) {
+    if (std::ranges::any_of(buckets, [&](const auto& each) { return !std::isfinite(seconds_of(each.bytes)); })) {
+      std::printf("%20s %10s\n", name, "inf");
+      return;
+    }
     const gw::step_prediction step = gw::predict_step(buckets, backward_s, seconds_of);
     std::printf("%20s %10.2f %14.2f %10.2f %7.0f%%\n", name, step.step_s * 1e3, step.communication_s * 1e3,
                 step.exposed_s * 1e3, step.hidden_share() * 100);

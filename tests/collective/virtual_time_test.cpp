@@ -185,6 +185,40 @@ TEST_CASE("virtual time: ranks of a host share its link, in each direction, and 
   CHECK(seconds_of(homogeneous(), host_topology({2, 1, 1}), exchange) == doctest::Approx(alpha + 2 * bytes * beta));
 }
 
+TEST_CASE("virtual time: a host's link is shared by what leaves to different hosts, and by what comes from them") {
+  const double bytes = 100 * element_bytes;
+  const host_topology topology({2, 1, 1});
+  const auto outwards = [](schedule_world world, schedule& out) {
+    world.rank < 2 ? out.send(world.rank + 2, whole) : out.receive(world.rank - 2, whole);
+  };
+  const auto inwards = [](schedule_world world, schedule& out) {
+    world.rank < 2 ? out.receive(world.rank + 2, whole) : out.send(world.rank - 2, whole);
+  };
+  const virtual_run left = simulate_all_ranks(homogeneous(), topology, element_bytes, outwards);
+  CHECK(left.finished_s[2] == doctest::Approx(alpha + bytes * beta));
+  CHECK(left.finished_s[3] == doctest::Approx(alpha + 2 * bytes * beta));
+  const virtual_run came = simulate_all_ranks(homogeneous(), topology, element_bytes, inwards);
+  CHECK(came.finished_s[0] == doctest::Approx(alpha + bytes * beta));
+  CHECK(came.finished_s[1] == doctest::Approx(alpha + 2 * bytes * beta));
+  CHECK(came.finished_s[3] == doctest::Approx(bytes * beta));  // it is done once all has left
+}
+
+TEST_CASE("virtual time: a rank reduces one thing at a time") {
+  cost_model model = homogeneous();
+  model.within = {.beta_s_per_byte = 1e-12, .gamma_s_per_byte = 1e-9};
+  const auto gather = [](schedule_world world, schedule& out) {
+    if (world.rank != 0) {
+      out.send(0, whole);
+      return;
+    }
+    for (int peer = 1; peer < world.size; ++peer) {
+      out.receive_reduce(peer, whole);
+    }
+  };
+  const double bytes = 100 * element_bytes;
+  CHECK(seconds_of(model, host_topology({4}), gather) == doctest::Approx(bytes * (1e-12 + 3e-9)).epsilon(1e-3));
+}
+
 TEST_CASE("virtual time: in shared memory, an alpha to lend, the work, and an alpha to give back") {
   const cost_model model = uneven_costs();
   for (const int size : {2, 3, 8}) {
