@@ -22,6 +22,9 @@ constexpr double alpha = 25e-6;
 constexpr double beta = 8 / 25e9;
 constexpr double gamma_s = 1e-10;
 
+/// Times are far below a second, which doctest's tolerance is a part of unless told otherwise.
+doctest::Approx near_to(double seconds) { return doctest::Approx(seconds).scale(0).epsilon(1e-9); }
+
 cost_model homogeneous() {
   const link_cost link{.alpha_s = alpha, .beta_s_per_byte = beta, .gamma_s_per_byte = gamma_s};
   return {.between = link, .within = link, .has_openings = false};
@@ -50,7 +53,7 @@ TEST_CASE("predict_all_reduce: small worlds are simulated with the exact count, 
       predict_all_reduce(homogeneous(), host_topology::even(300, 1), {.elements = 1001, .algorithm = ring});
   CHECK(large.by_symmetry);
   CHECK(large.elements == 16 * 300);
-  CHECK(large.seconds == doctest::Approx(2 * 299 * (alpha + 64 * beta) + 299 * 64 * gamma_s).epsilon(1e-9));
+  CHECK(large.seconds == near_to(2 * 299 * (alpha + 64 * beta) + 299 * 64 * gamma_s));
 }
 
 TEST_CASE("predict_all_reduce: what does not suit or is too large says so") {
@@ -75,7 +78,7 @@ TEST_CASE("predict_all_reduce: from a cluster's costs to a step's time") {
   const auto buckets = even_buckets(100 << 20, 25 << 20, backward_s);  // 100 MiB of gradients, 25 MiB a bucket
   const step_prediction step = predict_step(buckets, backward_s, seconds_of);
   // [/predict]
-  CHECK(step.communication_s == doctest::Approx(4 * seconds_of(25 << 20)));
+  CHECK(step.communication_s == near_to(4 * seconds_of(25 << 20)));
   CHECK(step.step_s >= backward_s + seconds_of(25 << 20) - 1e-12);
   CHECK(step.hidden_share() > 0.5);
   CHECK(step.hidden_share() < 1);
@@ -93,18 +96,17 @@ TEST_CASE("predict_all_reduce: 10,000 ranks") {
     CHECK(found.by_symmetry == (which == ring || which == direct));
     return found.seconds;
   };
-  CHECK(seconds(ring) == doctest::Approx(2 * others * (alpha + piece * beta) + others * piece * gamma_s).epsilon(1e-9));
+  CHECK(seconds(ring) == near_to(2 * others * (alpha + piece * beta) + others * piece * gamma_s));
   if (tests::is_brief()) {
     return;  // a million steps and more, of all ranks
   }
-  CHECK(seconds(direct) ==
-        doctest::Approx(2 * (alpha + others * piece * beta) + others * piece * gamma_s).epsilon(1e-9));
+  CHECK(seconds(direct) == near_to(2 * (alpha + others * piece * beta) + others * piece * gamma_s));
   const double rounds = std::bit_width(hosts) - 1;
   // The 1,808 ranks that others are folded into differ in 11 of the 13 bits at most: two of their rounds need no waiting.
   const double waits = 1 + 11 + 1;
   const double overlap = 65536 * gamma_s;  // folding receives the whole buffer piece by piece
   CHECK(seconds(recursive_doubling) ==
-        doctest::Approx(waits * alpha + 2 * bytes * beta + overlap + rounds * bytes * (beta + gamma_s)).epsilon(1e-9));
+        near_to(waits * alpha + 2 * bytes * beta + overlap + rounds * bytes * (beta + gamma_s)));
   CHECK(seconds(halving_doubling) > 2 * (rounds + 1) * alpha + (2 + 2 * 8191.0 / 8192) * bytes * beta);
   const auto grouped = predict_all_reduce(homogeneous(), host_topology::even(1250, 8),
                                           {.elements = elements, .algorithm = hierarchical});
