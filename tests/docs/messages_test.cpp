@@ -239,15 +239,37 @@ TEST_CASE("messages: a rank that is gone, and one that does not come") {
 
 TEST_CASE("messages: ranks that enter different collectives") {
   const gw::testing::watchdog guard("messages: mismatch");
-  const auto told = caught_by_two([](gw::backend::loopback backend) {
+  std::atomic<bool> rank_1_has_entered = false;
+  std::atomic<bool> rank_0_has_told = false;  // it is the first to find out
+  check_told_to_both(caught_by_two([&](gw::backend::loopback backend) {
     const bool first = backend.rank() == 0;
     std::vector<float> values(first ? 1000 : 900);
     const gw::extent whole{reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float), 0};
-    gw::run_collective(backend, {.operation = first ? gw::collective::all_reduce : gw::collective::broadcast,
-                                 .kind = gw::element_kind::float32,
-                                 .data = {&whole, 1}});
-  });
-  check_quoted(told[0]);
+    const gw::collective_request request{.operation = first ? gw::collective::all_reduce : gw::collective::broadcast,
+                                         .kind = gw::element_kind::float32,
+                                         .data = {&whole, 1}};
+    const auto set = [](std::atomic<bool>& flag) {
+      flag = true;
+      flag.notify_all();
+    };
+    if (first) {
+      rank_1_has_entered.wait(false);
+      try {
+        gw::run_collective(backend, request);
+      } catch (const gw::sync_error&) {
+        set(rank_0_has_told);
+        throw;
+      }
+    } else {
+      backend.start(request);
+      backend.poll();
+      set(rank_1_has_entered);
+      rank_0_has_told.wait(false);
+      while (!backend.poll()) {
+        backend.wait();
+      }
+    }
+  }));
 }
 
 TEST_CASE("messages: a tensor that changed its size") {
