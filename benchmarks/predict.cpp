@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <exception>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -19,12 +19,17 @@
 #include <gradweave/assert.hpp>
 #include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/cost_model.hpp>
+#include <gradweave/collective/hierarchical.hpp>
 #include <gradweave/collective/prediction.hpp>
+#include <gradweave/collective/select.hpp>
 #include <gradweave/collective/step_prediction.hpp>
+
+#include "benchmarks/command.hpp"
 
 namespace {
 
 namespace gw = gradweave;
+using gw::bench::bytes_of;
 
 struct predict_options {
   std::vector<std::size_t> hosts = {2, 4, 8, 16, 64};
@@ -50,23 +55,6 @@ struct predict_options {
   std::string bucket = "25M";
   double backward_ms = 100;
 };
-
-/// "4K", "1M", "2G" or a number.
-std::size_t bytes_of(const std::string& text) {
-  std::size_t used = 0;
-  std::size_t bytes = 0;
-  try {
-    bytes = std::stoul(text, &used);
-  } catch (const std::exception&) {
-    used = std::string::npos;
-  }
-  const std::string unit = used > text.size() ? "?" : text.substr(used);
-  const std::size_t known = std::string("KMG").find(unit);
-  if (text.starts_with('-') || (!unit.empty() && (unit.size() != 1 || known == std::string::npos))) {
-    throw std::invalid_argument("'" + text + "' is no size: give bytes, or a number with K, M or G");
-  }
-  return unit.empty() ? bytes : bytes << (10 * (known + 1));
-}
 
 /// "64K", "1M", or bytes.
 std::string size_text(std::size_t bytes) {
@@ -126,7 +114,10 @@ std::vector<gw::all_reduce_algorithm> algorithms_for(const predict_options& opti
 class predictor {
  public:
   predictor(const gw::cost_model& model, const gw::host_topology& topology, bool shares_memory)
-      : model_(model), topology_(topology), shares_memory_(shares_memory) {}
+      : model_(model),
+        topology_(topology),
+        selector_(shares_memory ? std::optional<gw::rank_groups>(std::in_place, topology.host_by_rank())
+                                : std::nullopt) {}
 
   const gw::host_topology& topology() const { return topology_; }
 
@@ -150,19 +141,15 @@ class predictor {
     return *std::ranges::min_element(algorithms, {}, [&](auto each) { return seconds(each, bytes); });
   }
 
-  /// What a job takes where nothing is said: in shared memory where hosts have several ranks, else by a table of ranks and
-  /// bytes.
+  /// What a job takes where nothing is said.
   gw::all_reduce_algorithm automatic(std::size_t bytes) const {
-    if (shares_memory_ && topology_.hosts() != topology_.ranks()) {
-      return topology_.hosts() == 1 ? gw::all_reduce_algorithm::shared : gw::all_reduce_algorithm::hierarchical;
-    }
-    return gw::choose_by_messages(topology_.ranks(), bytes);
+    return selector_.choose({0, topology_.ranks()}, bytes);
   }
 
  private:
   const gw::cost_model& model_;
   const gw::host_topology& topology_;
-  bool shares_memory_;
+  gw::schedule_selector selector_;
   std::map<std::pair<gw::all_reduce_algorithm, std::size_t>, double> known_;
   std::set<gw::all_reduce_algorithm> refused_;
 };
@@ -316,11 +303,4 @@ int run(int count, char** arguments) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    return run(count, arguments);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** arguments) { return gradweave::bench::run_command(run, count, arguments); }

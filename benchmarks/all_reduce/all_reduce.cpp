@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
@@ -23,6 +22,7 @@
 #include "benchmarks/all_reduce/measurement.hpp"
 #include "benchmarks/all_reduce/options.hpp"
 #include "benchmarks/all_reduce/peers.hpp"
+#include "benchmarks/command.hpp"
 
 namespace {
 
@@ -126,11 +126,4 @@ int run(int count, char** arguments) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    return run(count, arguments);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** arguments) { return gradweave::bench::run_command(run, count, arguments); }

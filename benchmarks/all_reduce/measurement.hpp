@@ -25,6 +25,7 @@
 #include "benchmarks/all_reduce/peers.hpp"
 #include "benchmarks/all_reduce/timing.hpp"
 #include "benchmarks/all_reduce/values.hpp"
+#include "benchmarks/command.hpp"
 
 namespace gradweave::bench {
 

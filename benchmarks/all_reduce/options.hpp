@@ -31,23 +31,6 @@ struct bench_options {
   std::string json;
 };
 
-/// "4K", "1M", "2G" or a number.
-inline std::size_t bytes_of(const std::string& text) {
-  std::size_t used = 0;
-  std::size_t bytes = 0;
-  try {
-    bytes = std::stoul(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
-  const std::size_t known = std::string("KMG").find(unit);
-  if (used == 0 || (!unit.empty() && (unit.size() != 1 || known == std::string::npos))) {
-    throw std::invalid_argument("'" + text + "' is no size: give bytes, or a number with K, M or G");
-  }
-  return unit.empty() ? bytes : bytes << (10 * (known + 1));
-}
-
 struct named_kind {
   const char* name;
   element_kind kind;
