@@ -12,17 +12,19 @@
 
 namespace gradweave::detail {
 
-/// Elements are read and written as bytes, so that memory which the caller sees as his own element type may be used.
+// Elements are read and written as bytes, so that memory which the caller sees as his own element type may be used; by
+// the builtin, since with -D_FORTIFY_SOURCE the function is a checking wrapper, which keeps gcc 12 from vectorizing.
+
 template <class T>
 GRADWEAVE_ALWAYS_INLINE T load(const std::byte* from) noexcept {
   T value;
-  std::memcpy(&value, from, sizeof(T));
+  __builtin_memcpy(&value, from, sizeof(T));
   return value;
 }
 
 template <class T>
 GRADWEAVE_ALWAYS_INLINE void store(std::byte* to, T value) noexcept {
-  std::memcpy(to, &value, sizeof(T));
+  __builtin_memcpy(to, &value, sizeof(T));
 }
 
 /// Loops run over blocks of this many elements, because gcc 12 vectorizes at -O2 only where the trip count is known.
