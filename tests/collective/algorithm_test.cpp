@@ -15,9 +15,20 @@ TEST_CASE("all_reduce_algorithm: every name leads back to its algorithm, and no 
 
 TEST_CASE("choose_by_messages: few rounds for little, few bytes for much") {
   CHECK(choose_by_messages(4, 4096) == all_reduce_algorithm::recursive_doubling);
-  CHECK(choose_by_messages(4, 128 << 10) == all_reduce_algorithm::halving_doubling);
-  CHECK(choose_by_messages(3, 128 << 10) == all_reduce_algorithm::ring);
+  CHECK(choose_by_messages(4, 256 << 10) == all_reduce_algorithm::halving_doubling);
+  CHECK(choose_by_messages(3, 256 << 10) == all_reduce_algorithm::ring);
   CHECK(choose_by_messages(4, 25 << 20) == all_reduce_algorithm::ring);
+}
+
+TEST_CASE("choose_by_messages: the more ranks, the longer a ring takes to come round") {
+  CHECK(choose_by_messages(64, 4 << 20) == all_reduce_algorithm::halving_doubling);
+  CHECK(choose_by_messages(63, 512 << 10) == all_reduce_algorithm::halving_doubling);
+  CHECK(choose_by_messages(1000, 100 << 20) == all_reduce_algorithm::ring);
+}
+
+TEST_CASE("choose_by_messages: one rank and no bytes have an algorithm, too") {
+  CHECK(choose_by_messages(1, 1 << 20) == all_reduce_algorithm::recursive_doubling);
+  CHECK(choose_by_messages(4, 0) == all_reduce_algorithm::recursive_doubling);
 }
 
 TEST_CASE("elements_sent: 2 (N-1) a buffer, and for recursive doubling N log2 N and twice what is folded") {

@@ -46,10 +46,10 @@ TEST_CASE("schedule_selector: it says what it would choose, and the sizes at whi
   const auto check = [](const schedule_selector& selector, int ranks, const std::string& text) {
     CHECK(selector.choices({0, ranks}) == text);
   };
-  check(messages, 8, "recursive_doubling to 32 KiB, halving_doubling to 512 KiB, ring above");
-  check(messages, 6, "recursive_doubling to 32 KiB, ring above");
-  CHECK(messages.choose({0, 8}, std::size_t{512} << 10) == all_reduce_algorithm::halving_doubling);
-  CHECK(messages.choose({0, 8}, (std::size_t{512} << 10) + 1) == all_reduce_algorithm::ring);
+  check(messages, 8, "recursive_doubling to 64 KiB, halving_doubling to 2 MiB, ring above");
+  check(messages, 6, "recursive_doubling to 64 KiB, ring above");
+  CHECK(messages.choose({0, 8}, std::size_t{2} << 20) == all_reduce_algorithm::halving_doubling);
+  CHECK(messages.choose({0, 8}, (std::size_t{2} << 20) + 1) == all_reduce_algorithm::ring);
   check(schedule_selector(rank_groups(std::vector{0, 0})), 2, "shared");
   check(schedule_selector(rank_groups(std::vector{0, 0, 1})), 3, "hierarchical");
   check(schedule_selector({}, all_reduce_algorithm::direct), 3, "direct");

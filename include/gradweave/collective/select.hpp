@@ -62,14 +62,17 @@ class schedule_selector {
     return choose_by_messages(world.size, bytes);
   }
 
-  /// What sums how much, for people: "recursive_doubling to 32 KiB, ring above".
+  /// What sums how much, for people: "recursive_doubling to 64 KiB, ring above".
   std::string choices(schedule_world world) const {
     constexpr std::size_t kibibyte = std::size_t{1} << 10;
+    constexpr std::size_t mebibyte = std::size_t{1} << 20;
     constexpr std::size_t bytes_max = std::size_t{1} << 30;
     std::string text;
     for (std::size_t bytes = kibibyte; bytes < bytes_max; bytes *= 2) {
       if (const auto chosen = choose(world, bytes); chosen != choose(world, bytes + 1)) {
-        text += std::string(to_string(chosen)) + " to " + std::to_string(bytes / kibibyte) + " KiB, ";
+        const auto limit =
+            bytes < mebibyte ? std::to_string(bytes / kibibyte) + " KiB" : std::to_string(bytes / mebibyte) + " MiB";
+        text += std::string(to_string(chosen)) + " to " + limit + ", ";
       }
     }
     return text + std::string(to_string(choose(world, bytes_max))) + (text.empty() ? "" : " above");
