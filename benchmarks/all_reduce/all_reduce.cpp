@@ -77,6 +77,9 @@ void check(const bench_options& options) {
   if (bytes_of(options.begin) > bytes_of(options.end)) {
     throw std::invalid_argument("-b " + options.begin + " is more than -e " + options.end + ": no size is left");
   }
+  if (options.limit_pulls && !(options.limit && options.share_memory)) {
+    throw std::invalid_argument("--limit-pulls says how --limit works in shared memory");
+  }
   if (!options.peers.empty() && (options.type != "float" || options.operation != "sum")) {
     throw std::invalid_argument("--peer compares sums of float; leave out -d and -o");
   }
@@ -101,6 +104,8 @@ int run(int count, char** arguments) {
   app.add_option("--share-memory", options.share_memory, "0: by messages over TCP");
   app.add_flag("--limit", options.limit,
                "measure in turns with a direct reduction in shared memory, or with raw sockets without it");
+  app.add_flag("--limit-pulls", options.limit_pulls,
+               "in the direct reduction ranks copy the sums from each other, instead of writing them to all");
   app.add_option("--peer", options.peers, "measure in turns with gloo, openmpi or mpich")
       ->delimiter(',')
       ->check(CLI::IsMember({"gloo", "openmpi", "mpich"}));

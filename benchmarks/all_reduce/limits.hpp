@@ -32,7 +32,8 @@
 namespace gradweave::bench {
 
 /// What ranks of one host can do at best: each adds its piece of all buffers and writes the sum into all of them, between
-/// two barriers of flags. Memory that the launching process made is mapped by all.
+/// two barriers of flags. Or each keeps its sum and, after one barrier more, copies those of the others: that takes longer.
+/// Memory that the launching process made is mapped by all.
 class direct_limit {
  public:
   static constexpr const char* variable = "GRADWEAVE_BENCH_MEMORY";
@@ -41,8 +42,10 @@ class direct_limit {
     return static_cast<std::size_t>(ranks) * (flag_bytes + (bytes + 4095) / 4096 * 4096);
   }
 
-  direct_limit(int rank, int size, std::size_t bytes)
-      : rank_(rank), memory_(segment::adopt(descriptor(::dup(std::atoi(std::getenv(variable)))))) {
+  direct_limit(int rank, int size, std::size_t bytes, bool pulls)
+      : rank_(static_cast<std::size_t>(rank)),
+        pulls_(pulls),
+        memory_(segment::adopt(descriptor(::dup(std::atoi(std::getenv(variable)))))) {
     for (int r = 0; r < size; ++r) {
       const std::size_t at = static_cast<std::size_t>(r) * flag_bytes;
       flags_.push_back(reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data() + at));
@@ -54,9 +57,18 @@ class direct_limit {
 
   void run(std::size_t elements) {
     const std::size_t share = (elements / buffers_.size() + 15) / 16 * 16;
-    const std::size_t begin = std::min(elements, static_cast<std::size_t>(rank_) * share);
+    const auto begin = [&](std::size_t rank) { return std::min(elements, rank * share); };
+    const auto end = [&](std::size_t rank) { return rank + 1 == buffers_.size() ? elements : begin(rank + 1); };
     barrier();
-    add(begin, std::min(elements, begin + share));
+    add(begin(rank_), end(rank_));
+    if (pulls_) {
+      barrier();
+      for (std::size_t r = 0; r < buffers_.size(); ++r) {
+        if (r != rank_) {
+          std::memcpy(buffers_[rank_] + begin(r), buffers_[r] + begin(r), (end(r) - begin(r)) * sizeof(float));
+        }
+      }
+    }
     barrier();
   }
 
@@ -70,7 +82,7 @@ class direct_limit {
   static constexpr std::size_t flag_bytes = 128;
 
   void barrier() {
-    flags_[static_cast<std::size_t>(rank_)]->store(++round_, std::memory_order_release);
+    flags_[rank_]->store(++round_, std::memory_order_release);
     for (const auto* flag : flags_) {
       while (!spin_until([&] { return flag->load(std::memory_order_acquire) >= round_; })) {
       }
@@ -99,13 +111,16 @@ class direct_limit {
           sums[i] += more[i];
         }
       }
-      for (float* const buffer : buffers_) {
-        std::memcpy(buffer + begin, sums.data(), count * sizeof(float));
+      for (std::size_t r = 0; r < buffers_.size(); ++r) {
+        if (!pulls_ || r == rank_) {
+          std::memcpy(buffers_[r] + begin, sums.data(), count * sizeof(float));
+        }
       }
     }
   }
 
-  int rank_;
+  std::size_t rank_;
+  bool pulls_;
   segment memory_;
   std::vector<std::atomic<std::uint64_t>*> flags_;
   std::vector<float*> buffers_;

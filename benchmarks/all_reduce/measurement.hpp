@@ -40,7 +40,7 @@ class measurement {
         data_(backend_.allocate_arena(bytes_max_)),
         source_(backend_.allocate_arena(bytes_max_)) {
     if (options.limit && options.share_memory) {
-      memory_limit_.emplace(backend_.rank(), backend_.size(), bytes_max_);
+      memory_limit_.emplace(backend_.rank(), backend_.size(), bytes_max_, options.limit_pulls);
     } else if (options.limit) {
       socket_limit_.emplace(backend_.rank(), backend_.size(), bytes_max_);
     }

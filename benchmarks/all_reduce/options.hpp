@@ -27,6 +27,7 @@ struct bench_options {
   std::string algorithm = "automatic";
   bool share_memory = true;
   bool limit = false;
+  bool limit_pulls = false;
   std::vector<std::string> peers;
   std::string json;
 };
