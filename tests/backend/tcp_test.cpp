@@ -11,6 +11,7 @@
 #include <gradweave/testing/backend_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/tcp.hpp"
 
 using namespace gradweave;
@@ -18,7 +19,8 @@ using namespace std::chrono_literals;
 
 TEST_CASE("tcp: conforms as a backend, at 1 to 4 ranks") {
   const testing::watchdog guard("backend conformance of tcp", 120s);
-  const auto report = testing::check_backend([](int size, auto&& body) { tests::run_tcp(size, body); });
+  const auto report = testing::check_backend([](int size, auto&& body) { tests::run_tcp(size, body); },
+                                             {.sizes = tests::world_sizes({1, 2, 3, 4})});
   CHECK_MESSAGE(report.passed(), to_string(report));
 }
 

@@ -20,6 +20,7 @@
 #include "examples/digits_data.hpp"
 #include "examples/digits_options.hpp"
 #include "examples/mlp.hpp"
+#include "tests/support/brief.hpp"
 #include "tests/support/environment.hpp"
 
 namespace gw = gradweave;
@@ -97,11 +98,12 @@ std::string description_of(const auto& policy) {
 TEST_CASE("digits: reads at least 96 % of held-out images right, on average over five seeds") {
   const std::vector<std::pair<std::string, digits::compression_choice>> compressions = {
       {"none", gw::compression::none{}}, {"fp16", gw::compression::fp16{}}, {"bf16", gw::compression::bf16{}}};
+  const std::uint64_t seeds = gw::tests::repetitions(5);
   for (const auto& [name, compression] : compressions) {
-    for (const int ranks : {1, 2, 3, 4}) {
+    for (const int ranks : gw::tests::world_sizes({1, 2, 3, 4})) {
       double sum = 0;
       double lowest = 1;
-      for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         const digits::split_images parts = digits::hold_out_a_fifth(all_images(), seed);
         digits::training_options options;
         options.seed = seed;
@@ -113,9 +115,9 @@ TEST_CASE("digits: reads at least 96 % of held-out images right, on average over
         sum += accuracy;
         lowest = std::min(lowest, accuracy);
       }
-      MESSAGE(name << ", " << ranks << " ranks: mean accuracy " << 100 * sum / 5 << " %, lowest " << 100 * lowest
-                   << " %");
-      CHECK(sum / 5 >= 0.96);
+      MESSAGE(name << ", " << ranks << " ranks: mean accuracy " << 100 * sum / static_cast<double>(seeds)
+                   << " %, lowest " << 100 * lowest << " %");
+      CHECK(sum / static_cast<double>(seeds) >= 0.96);
     }
   }
 }
@@ -130,7 +132,7 @@ TEST_CASE("digits: the loss on several ranks follows that of one rank on the sam
   const std::vector<double> alone = train_on(1, parts.training, options).front().losses;
   REQUIRE(alone.size() == 50);
   CHECK(alone.back() < alone.front() / 2);  // it does learn
-  for (const int ranks : {2, 3, 4}) {
+  for (const int ranks : gw::tests::world_sizes({2, 3, 4})) {
     CAPTURE(ranks);
     const std::vector<digits::training_result> done = train_on(ranks, parts.training, options);
     double largest_difference = 0;
@@ -160,7 +162,7 @@ TEST_CASE("digits: all ranks end with the same bits, whatever the policies") {
       {gw::compression::bf16{}, gw::overlap::progress_thread{}, gw::bucketing::ready_order{small}},
   };
   for (const choice& chosen : choices) {
-    for (const int ranks : {2, 3, 4}) {
+    for (const int ranks : gw::tests::world_sizes({2, 3, 4})) {
       CAPTURE(ranks);
       digits::training_options options;
       options.seed = 11;

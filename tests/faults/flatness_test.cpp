@@ -20,6 +20,7 @@
 #include <gradweave/gradweave.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/tcp.hpp"
 
 using namespace gradweave;
@@ -95,7 +96,7 @@ void train(backend::tcp::backend_type backend, std::uint64_t steps, Between&& be
 TEST_CASE("descriptors, threads and memory are flat over 10,000 steps") {
   const testing::watchdog guard("10,000 steps", 120s);
   constexpr std::uint64_t warm_up = 100;
-  constexpr std::uint64_t steps = 10'000;
+  const std::uint64_t steps = repetitions(10'000);
   std::vector<holdings> seen;
   run_tcp(2, [&](backend::tcp::backend_type backend) {
     train(std::move(backend), warm_up + steps + 1, [&](int rank, std::uint64_t step) {
@@ -110,11 +111,11 @@ TEST_CASE("descriptors, threads and memory are flat over 10,000 steps") {
 
 TEST_CASE("descriptors, threads and memory are flat over 200 jobs in one process, some of which fail") {
   const testing::watchdog guard("200 jobs", 120s);
-  const auto run_jobs = [](int count) {
-    for (int job = 0; job < count; ++job) {
+  const auto run_jobs = [](std::size_t count) {
+    for (std::size_t job = 0; job < count; ++job) {
       const bool fails = job % 4 == 3;
       const auto run = [&] {
-        run_tcp(2 + job % 2, [&](backend::tcp::backend_type backend) {
+        run_tcp(2 + static_cast<int>(job % 2), [&](backend::tcp::backend_type backend) {
           train(std::move(backend), 3, [&](int rank, std::uint64_t step) {
             if (fails && rank == 1 && step == 1) {
               throw std::runtime_error("the data is bad");
@@ -131,6 +132,6 @@ TEST_CASE("descriptors, threads and memory are flat over 200 jobs in one process
   };
   run_jobs(20);
   const auto before = holdings::now_with_threads(2);  // this one and the guard
-  run_jobs(200);
+  run_jobs(repetitions(200));
   check_flat(before, holdings::now_with_threads(2));
 }

@@ -12,6 +12,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/processes.hpp"
 #include "tests/support/rank_jobs.hpp"
 
@@ -131,7 +132,7 @@ TEST_CASE("a rank that stops in the middle of a collective: named at the deadlin
     for (const int culprit : {0, size - 1}) {
       const auto [first, last] = second_step({size, culprit, false});
       // The last messages are left out: after these others may have ended the step.
-      for (std::uint64_t i = 1; i <= 5; ++i) {
+      for (std::uint64_t i = 1; i <= repetitions(5); ++i) {
         cases.push_back({size, culprit, i % 2 == 0, "at_event=" + std::to_string(first + i * (last - first - 6) / 5)});
       }
     }
@@ -145,7 +146,7 @@ TEST_CASE("a rank that stops between ranks that share memory: named at the deadl
   for (const int size : {2, 4}) {
     for (const int culprit : {0, size - 1}) {
       const auto [first, last] = second_step({size, culprit, false, "", true});
-      for (std::uint64_t i = 1; i <= 5; ++i) {
+      for (std::uint64_t i = 1; i <= repetitions(5); ++i) {
         cases.push_back(
             {size, culprit, i % 2 == 0, "at_event=" + std::to_string(first + i * (last - first - 6) / 5), true});
       }

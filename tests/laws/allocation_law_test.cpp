@@ -11,6 +11,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
@@ -71,7 +72,7 @@ TEST_CASE("law 4: from the third step on nothing is allocated") {
   for (const law_case& each : networks_and_policies()) {
     const network over = each.over;
     const policy_choice& choice = each.choice;
-    for (const int size : {1, 2, 3, 4}) {
+    for (const int size : tests::world_sizes({1, 2, 3, 4})) {
       const auto slots = random_slots(5, 20);
       std::barrier all(size);
       run_ranks(over, size, [&](any_backend backend) {

@@ -11,6 +11,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
@@ -78,7 +79,7 @@ TEST_CASE("laws 1, 3, 5, 6: averages are right and bit-identical, whatever the r
   for (const law_case& each : networks_and_policies()) {
     const network over = each.over;
     const policy_choice& choice = each.choice;
-    for (const int size : {1, 2, 3, 4}) {
+    for (const int size : tests::world_sizes({1, 2, 3, 4})) {
       const outcome results = run_trial(over, ++seed, size, choice);
       for (std::size_t s = 0; s < steps; ++s) {
         for (const auto& other : results[s]) {
@@ -93,7 +94,7 @@ TEST_CASE("laws 1, 3, 5, 6: averages are right and bit-identical, whatever the r
 TEST_CASE("law 8: the same inputs give the same bits in every run") {
   const testing::watchdog guard("law 8");
   for (const law_case& each : networks_and_policies()) {
-    for (const int size : {2, 3, 4}) {
+    for (const int size : tests::world_sizes({2, 3, 4})) {
       const outcome first = run_trial(each.over, 77, size, each.choice);
       CHECK_MESSAGE(run_trial(each.over, 77, size, each.choice) == first, name_of(each.over)
                                                                               << " " << each.choice.name);
@@ -104,7 +105,7 @@ TEST_CASE("law 8: the same inputs give the same bits in every run") {
 TEST_CASE("law 8: sums in rank order give the same bits by messages and in shared memory") {
   const testing::watchdog guard("law 8");
   for (const policy_choice& choice : policy_choices()) {
-    for (const int size : {2, 3, 4}) {
+    for (const int size : tests::world_sizes({2, 3, 4})) {
       const outcome first = run_trial(network::loopback, 77, size, choice, all_reduce_algorithm::shared);
       for (const network over : {network::loopback, network::tcp}) {
         CHECK_MESSAGE(run_trial(over, 77, size, choice, all_reduce_algorithm::direct) == first,

@@ -11,6 +11,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
@@ -127,7 +128,7 @@ void check(network over, int size, const policy_choice& choice, int culprit, std
 TEST_CASE("law 2: a failing rank is named on every rank, in the same step, in the same words") {
   const testing::watchdog guard("law 2");
   for (const policy_choice& choice : policy_choices()) {
-    for (const int size : {2, 3, 4}) {
+    for (const int size : tests::world_sizes({2, 3, 4})) {
       const network over = network::loopback;
       for (const fault what : {fault::throws, fault::abandons, fault::forgets, fault::repeats, fault::leaves}) {
         check(over, size, choice, size - 1, 0, what, 0);
@@ -141,7 +142,7 @@ TEST_CASE("law 2: a failing rank is named on every rank, in the same step, in th
 TEST_CASE("law 2: the same over TCP") {
   const testing::watchdog guard("law 2 over TCP");
   const auto choices = policy_choices();
-  for (const int size : {2, 3, 4}) {
+  for (const int size : tests::world_sizes({2, 3, 4})) {
     for (const fault what : {fault::throws, fault::abandons, fault::forgets, fault::repeats, fault::leaves}) {
       const std::size_t one = static_cast<std::size_t>(what) + static_cast<std::size_t>(size);
       check(network::tcp, size, choices[one % choices.size()], size - 1, 0, what, 0);

@@ -9,6 +9,7 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/networks.hpp"
 #include "tests/support/trial.hpp"
 
@@ -69,7 +70,7 @@ TEST_CASE("law 5: all ranks launch the same collectives in the same order") {
   for (const law_case& each : networks_and_policies()) {
     const network over = each.over;
     const policy_choice& choice = each.choice;
-    for (const int size : {2, 3, 4}) {
+    for (const int size : tests::world_sizes({2, 3, 4})) {
       const auto slots = random_slots(static_cast<std::uint64_t>(size) + 40, 12);
       std::vector<std::vector<std::string>> logs(static_cast<std::size_t>(size));
       run_ranks(over, size, [&](any_backend backend) {
@@ -99,7 +100,7 @@ TEST_CASE("law 7: bytes on the wire are the algorithm's factor times the encoded
   for (const law_case& each : networks_and_policies()) {
     const network over = each.over;
     const policy_choice& choice = each.choice;
-    for (const int size : {1, 2, 3, 4}) {
+    for (const int size : tests::world_sizes({1, 2, 3, 4})) {
       const auto slots = random_slots(static_cast<std::uint64_t>(size) + 60, 15);
       constexpr std::uint64_t steps = 3;
       std::mutex adding;

@@ -10,6 +10,7 @@
 #include <gradweave/testing/transport_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/tcp.hpp"
 
 using namespace gradweave;
@@ -17,7 +18,8 @@ using namespace std::chrono_literals;
 
 TEST_CASE("asio_transport: conforms") {
   const testing::watchdog guard("transport conformance of tcp");
-  const auto report = testing::check_transport([](int size) { return tests::connect_tcp(size); });
+  const auto report = testing::check_transport([](int size) { return tests::connect_tcp(size); },
+                                               {.sizes = tests::world_sizes({2, 3, 4})});
   CHECK_MESSAGE(report.passed(), to_string(report));
 }
 

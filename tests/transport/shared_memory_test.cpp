@@ -11,6 +11,7 @@
 #include <gradweave/testing/transport_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/brief.hpp"
 #include "tests/support/gathering.hpp"
 
 using namespace gradweave;
@@ -40,7 +41,8 @@ TEST_CASE("shared_memory_transport: passes the conformance kit of transports, al
 TEST_CASE("shared_memory_transport: passes the conformance kit of backends") {
   const testing::watchdog guard("shared_memory_transport: backend kit");
   const auto report =
-      testing::check_backend([](int size, auto&& body) { run_tcp(size, body, {}, /*share_memory=*/true); });
+      testing::check_backend([](int size, auto&& body) { run_tcp(size, body, {}, /*share_memory=*/true); },
+                             {.sizes = world_sizes({1, 2, 3, 4})});
   CHECK_MESSAGE(report.passed(), list(report.failures()));
 }
 
