@@ -89,31 +89,33 @@ class direct_limit {
     }
   }
 
-  /// A stretch at a time that stays in the first-level cache. Going through all buffers line by line took twice as long.
+  /// Sums into one of the buffers, a stretch at a time that stays in the first-level cache, and copies it to the others.
+  /// Going through all buffers line by line took twice as long.
   GRADWEAVE_VECTOR_TARGET void add(std::size_t begin, std::size_t end) {
     using lanes = float __attribute__((vector_size(32)));
     constexpr std::size_t lane_count = sizeof(lanes) / sizeof(float);
-    alignas(64) std::array<float, 2048> sums;
-    for (; begin < end; begin += sums.size()) {
-      const std::size_t count = std::min(sums.size(), end - begin);
-      std::memcpy(sums.data(), buffers_[0] + begin, count * sizeof(float));
-      for (std::size_t r = 1; r < buffers_.size(); ++r) {
+    constexpr std::size_t stretch = 2048;
+    const std::size_t summed = pulls_ ? rank_ : 0;
+    for (; begin < end; begin += stretch) {
+      const std::size_t count = std::min(stretch, end - begin);
+      float* const sums = buffers_[summed] + begin;
+      for (std::size_t r = 0; r < buffers_.size(); ++r) {
         const float* const more = buffers_[r] + begin;
-        std::size_t i = 0;
+        std::size_t i = r == summed ? count : 0;
         for (; i + lane_count <= count; i += lane_count) {
           lanes a, b;
-          std::memcpy(&a, &sums[i], sizeof a);
+          std::memcpy(&a, sums + i, sizeof a);
           std::memcpy(&b, more + i, sizeof b);
           a += b;
-          std::memcpy(&sums[i], &a, sizeof a);
+          std::memcpy(sums + i, &a, sizeof a);
         }
         for (; i < count; ++i) {
           sums[i] += more[i];
         }
       }
-      for (std::size_t r = 0; r < buffers_.size(); ++r) {
-        if (!pulls_ || r == rank_) {
-          std::memcpy(buffers_[r] + begin, sums.data(), count * sizeof(float));
+      for (std::size_t r = 0; r < buffers_.size() && !pulls_; ++r) {
+        if (r != summed) {
+          std::memcpy(buffers_[r] + begin, sums, count * sizeof(float));
         }
       }
     }

@@ -1,9 +1,14 @@
 #include <gradweave/backend/scheduled.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
+#include <gradweave/backend/loopback.hpp>
 #include <gradweave/testing/backend_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 #include <gradweave/transport/in_process.hpp>
@@ -35,7 +40,9 @@ TEST_CASE("scheduled: an algorithm that needs shared memory is refused where ran
 TEST_CASE("scheduled_options_from: GRADWEAVE_ALGORITHM wins, and a wrong name is refused with those that there are") {
   const auto from = [](const char* value) {
     return backend::scheduled_options_from(
-        [&](const char*) { return value == nullptr ? std::nullopt : std::optional<std::string>(value); },
+        [&](const std::string& name) {
+          return value == nullptr || name != "GRADWEAVE_ALGORITHM" ? std::nullopt : std::optional<std::string>(value);
+        },
         {.timeout = 3s, .algorithm = all_reduce_algorithm::direct});
   };
   CHECK(from(nullptr).algorithm == all_reduce_algorithm::direct);
@@ -46,6 +53,42 @@ TEST_CASE("scheduled_options_from: GRADWEAVE_ALGORITHM wins, and a wrong name is
       doctest::Contains("the environment variable GRADWEAVE_ALGORITHM is 'rings'; it has to be one of automatic, ring, "
                         "halving_doubling, recursive_doubling, direct, shared, hierarchical"),
       contract_violation);
+}
+
+TEST_CASE("scheduled_options_from: GRADWEAVE_PIECE_BYTES wins, and a size out of bounds is refused") {
+  const auto from = [](const char* value) {
+    return backend::scheduled_options_from([&](const std::string& name) {
+      return name == "GRADWEAVE_PIECE_BYTES" ? std::optional<std::string>(value) : std::nullopt;
+    });
+  };
+  CHECK(from("4096").piece_bytes == 4096);
+  CHECK_THROWS_WITH_AS(from("12"),
+                       doctest::Contains("the environment variable GRADWEAVE_PIECE_BYTES is '12'; it has to be a whole "
+                                         "number from 1024 to 67108864"),
+                       contract_violation);
+  CHECK_THROWS_AS(backend::make_loopback(2, {.piece_bytes = 1}), contract_violation);
+}
+
+TEST_CASE("scheduled: sums are the same whatever the size of pieces, also one that cuts elements") {
+  for (const std::size_t piece_bytes : {std::size_t{1024}, std::size_t{1027}, std::size_t{1} << 20}) {
+    std::vector<std::vector<double>> values(2, std::vector<double>(100'000));
+    backend::run_loopback(
+        2,
+        [&](backend::loopback backend) {
+          std::vector<double>& own = values[static_cast<std::size_t>(backend.rank())];
+          for (std::size_t i = 0; i < own.size(); ++i) {
+            own[i] = static_cast<double>(i) + backend.rank();
+          }
+          const extent whole{reinterpret_cast<std::byte*>(own.data()), own.size() * sizeof(double), 0};
+          run_collective(backend,
+                         {.operation = collective::all_reduce, .kind = element_kind::float64, .data = {&whole, 1}});
+        },
+        {.algorithm = all_reduce_algorithm::ring, .piece_bytes = piece_bytes});
+    for (std::size_t i = 0; i < values[0].size(); ++i) {
+      REQUIRE(values[0][i] == 2 * static_cast<double>(i) + 1);
+      REQUIRE(values[1][i] == values[0][i]);
+    }
+  }
 }
 
 TEST_CASE("scheduled: pieces that do not cover all ranks are refused") {

@@ -17,7 +17,7 @@ TEST_CASE("reducing_receiver: adds what arrives in parts of elements, and takes 
   std::vector<double> sums(50, 1000.0);
   const extent whole{reinterpret_cast<std::byte*>(sums.data()), sums.size() * sizeof(double), 0};
   const buffer_range range{{&whole, 1}, 0, whole.bytes};
-  reducing_receiver receiver;
+  reducing_receiver receiver(64 << 10);
   reduced_so_far done;
   const auto bytes = std::as_bytes(std::span(sent));
   std::size_t out = 0;

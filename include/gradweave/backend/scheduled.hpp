@@ -23,6 +23,7 @@
 #include <gradweave/collective/select.hpp>
 #include <gradweave/host_memory.hpp>
 #include <gradweave/transport/concept.hpp>
+#include <gradweave/transport/environment.hpp>
 
 namespace gradweave::backend {
 
@@ -35,12 +36,17 @@ struct scheduled_options {
   /// How sums are made: `direct` and `shared` add in rank order, so that the result does not depend on how gradients are
   /// cut into buckets.
   all_reduce_algorithm algorithm = all_reduce_algorithm::automatic;
+  /// How much of a message is received before it is reduced, while it is in cache: piece_bytes_min to piece_bytes_max.
+  std::size_t piece_bytes = std::size_t{64} << 10;
+
+  static constexpr std::size_t piece_bytes_min = std::size_t{1} << 10;
+  static constexpr std::size_t piece_bytes_max = std::size_t{64} << 20;
 
   friend bool operator==(const scheduled_options&, const scheduled_options&) = default;
 };
 
-/// `given`, with the algorithm that GRADWEAVE_ALGORITHM names where it is set. `look(name)` is the variable's value, if any.
-/// Throws contract_violation where there is no algorithm of that name.
+/// `given`, with the algorithm that GRADWEAVE_ALGORITHM names and the size in GRADWEAVE_PIECE_BYTES where they are set.
+/// `look(name)` is the variable's value, if any. Throws contract_violation where there is no such algorithm or size.
 template <class Look>
 scheduled_options scheduled_options_from(Look&& look, scheduled_options given = {}) {
   if (const std::optional<std::string> name = look("GRADWEAVE_ALGORITHM")) {
@@ -53,6 +59,11 @@ scheduled_options scheduled_options_from(Look&& look, scheduled_options given = 
       violate("the environment variable GRADWEAVE_ALGORITHM is '" + *name + "'; it has to be one of " + known);
     }
     given.algorithm = *named;
+  }
+  if (const std::optional<std::string> bytes = look("GRADWEAVE_PIECE_BYTES")) {
+    given.piece_bytes = static_cast<std::size_t>(
+        detail::number_in("GRADWEAVE_PIECE_BYTES", *bytes, static_cast<long>(scheduled_options::piece_bytes_min),
+                          static_cast<long>(scheduled_options::piece_bytes_max)));
   }
   return given;
 }
@@ -68,8 +79,11 @@ class scheduled {
   scheduled(const char* name, Transport transport, scheduled_options options = {})
       : name_(name),
         options_(options),
-        executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout)) {
+        executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout, options.piece_bytes)) {
     require(options.timeout.count() > 0, "backend: the timeout must be positive");
+    require(options.piece_bytes >= scheduled_options::piece_bytes_min &&
+                options.piece_bytes <= scheduled_options::piece_bytes_max,
+            "backend: piece_bytes must be 1 KiB to 64 MiB");
     if constexpr (transport_shares_memory<Transport> &&
                   requires(gather_own gather) { executor_->transport().share(gather); }) {
       executor_->transport().share(gather_own{this});

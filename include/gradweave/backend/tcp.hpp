@@ -40,8 +40,8 @@ inline options options_from_environment(scheduled_options wait = {}) {
   return {rendezvous_from(environment_variable), scheduled_options_from(environment_variable, wait), share != "0"};
 }
 
-/// The job that the launcher's environment variables describe; without any, one rank. See rendezvous_from; GRADWEAVE_ALGORITHM wins over `wait`. Throws
-/// contract_violation where they are incomplete or malformed, and as from_options.
+/// The job that the launcher's environment variables describe; without any, one rank. See options_from_environment: what
+/// is set wins over `wait`. Throws contract_violation where variables are incomplete or malformed, and as from_options.
 inline backend_type from_environment(scheduled_options wait = {}) {
   return from_options(options_from_environment(wait));
 }

@@ -36,18 +36,19 @@ namespace gradweave {
 template <byte_transport Transport>
 class executor {
  public:
-  /// `timeout` bounds how long a collective may go without any progress.
-  executor(Transport transport, std::chrono::milliseconds timeout)
+  /// `timeout` bounds how long a collective may go without any progress; `piece_bytes` are received and reduced at once.
+  executor(Transport transport, std::chrono::milliseconds timeout, std::size_t piece_bytes)
       : transport_(std::move(transport)),
         timeout_(timeout),
         ranks_(static_cast<std::size_t>(transport_.size())),
         channels_(2 * ranks_ + 1),
-        handshake_(ranks_) {}
+        handshake_(ranks_),
+        receiver_(piece_bytes) {}
 
   Transport& transport() { return transport_; }
   const Transport& transport() const { return transport_; }
 
-  /// What this rank has sent, lent for reading, or written to peers' memory.
+  /// Sent, lent for reading, or written to peers' memory.
   std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
@@ -342,7 +343,6 @@ class executor {
     return needs_opening(step) && !handshake_.is_open(static_cast<std::size_t>(step.peer));
   }
   std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
-
   failure timeout_failure() const {
     std::vector<late_rank> late;
     for (const std::size_t id : active_) {

@@ -25,6 +25,9 @@ struct reduced_so_far {
 /// The staging buffer. Several receptions may use it by turns.
 class reducing_receiver {
  public:
+  /// Receives `piece_bytes` at once.
+  explicit reducing_receiver(std::size_t piece_bytes) : staging_(piece_bytes) {}
+
   /// Goes on receiving from `peer` what is reduced into `range`. True once all is.
   template <byte_transport Transport>
   bool receive_rest(Transport& transport, int peer, reduction_operation operation, element_kind kind,
@@ -52,9 +55,7 @@ class reducing_receiver {
   }
 
  private:
-  static constexpr std::size_t staging_bytes = std::size_t{64} << 10;
-
-  std::vector<std::byte> staging_ = std::vector<std::byte>(staging_bytes);
+  std::vector<std::byte> staging_;
 };
 
 }  // namespace gradweave
