@@ -48,7 +48,7 @@ inline constexpr std::size_t bytes_a_round = std::size_t{32} << 10;
 /// formulas of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005).
 constexpr double time_in_bytes(all_reduce_algorithm which, int ranks, std::size_t bytes) {
   const int unfolded = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
-  const int doublings = std::bit_width(static_cast<unsigned>(unfolded)) - 1;
+  const int doublings = static_cast<int>(std::bit_width(static_cast<unsigned>(unfolded))) - 1;
   const int folds = ranks == unfolded ? 0 : 2;
   const auto time = [&](double rounds, double buffers) {
     return rounds * static_cast<double>(bytes_a_round) + buffers * static_cast<double>(bytes);
