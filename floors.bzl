@@ -46,6 +46,7 @@ FLOORS = [
         "headers": [
             "*/concept.hpp",
             "statistics.hpp",
+            "step_rules.hpp",
         ],
     },
     {

@@ -234,7 +234,9 @@ class measurement {
     for (const auto& peer : got.peers) {
       const auto [least, most] = std::minmax_element(peer.ratios.begin(), peer.ratios.end());
       std::printf(" %9.2f %6.2f %6.2f%s%-5.2f", median(peer.times), median(peer.ratios), *least, "..", *most);
-      std::printf(peer.wrong == 0 ? "" : " %zu WRONG", peer.wrong);
+      if (peer.wrong != 0) {
+        std::printf(" %zu WRONG", peer.wrong);
+      }
     }
     std::printf("\n");
     std::fflush(stdout);

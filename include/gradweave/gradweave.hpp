@@ -21,13 +21,15 @@
 #include <gradweave/one_of.hpp>
 #include <gradweave/overlap/blocking.hpp>
 #include <gradweave/overlap/progress_thread.hpp>
+#include <gradweave/step_rules.hpp>
 #include <gradweave/synchronizer.hpp>
 #include <gradweave/version.hpp>
 
 namespace gradweave {
 
 /// Seals `gradients` over `backend`. Policies come in any order and are told apart by the concept that they model; what
-/// is not given is a default: bucketing::ready_order, compression::none, overlap::progress_thread. Environment variables
+/// is not given is a default: bucketing::ready_order, compression::none, overlap::progress_thread, and the rules of
+/// step_rules.hpp as they are there: unused::strict, averaging::mean, division::after, use_counts::declared. Environment variables
 /// that a policy listens to replace its options. Throws sync_error on every rank where ranks disagree, and
 /// contract_violation on a malformed variable; the other ranks are told.
 template <host_backend Backend, class... Policies>
@@ -50,7 +52,8 @@ template <host_backend Backend, class... Policies>
     throw;
   }
   return synchronizer<Backend, decltype(bucketing), decltype(compression), decltype(overlap)>(
-      std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap));
+      std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap),
+      detail::pick_rules(policies...));
 }
 
 /// Never compiles: says what the backend, or an argument after it, misses.

@@ -45,6 +45,12 @@ struct in_arena {
   explicit in_arena(T& t) : tensor(t) {}
 };
 
+/// How often a gradient becomes ready in each step: more than once for a parameter that several parts of a model share,
+/// or whose part is computed again (activation checkpointing). It is reduced after the last time.
+struct uses {
+  std::uint32_t in_a_step = 1;
+};
+
 namespace detail {
 
 template <class T>
@@ -52,9 +58,10 @@ inline constexpr bool is_in_arena = false;
 template <class T>
 inline constexpr bool is_in_arena<in_arena<T>> = true;
 
-/// What manifest::add does not take, but for the arena's mark.
+/// What manifest::add does not take, but for the marks.
 template <class T>
-concept no_tensor = !gradient_tensor<std::remove_reference_t<T>> && !is_in_arena<std::remove_cvref_t<T>>;
+concept no_tensor = !gradient_tensor<std::remove_reference_t<T>> && !is_in_arena<std::remove_cvref_t<T>> &&
+                    !std::same_as<std::remove_cvref_t<T>, uses>;
 
 }  // namespace detail
 
@@ -64,6 +71,7 @@ struct manifest_entry {
   gradient_view gradient;
   std::optional<gradient_view> parameter;  ///< broadcast from rank 0 when the manifest is sealed
   residence where = residence::own;
+  std::uint32_t uses = 1;  ///< in each step
 };
 
 /// Gradients in registration order. Tensors of different types and element kinds may be mixed. Tensors that are not
@@ -71,29 +79,30 @@ struct manifest_entry {
 /// Parameters need to live only until `synchronize` returns.
 class manifest {
  public:
-  /// Registers a gradient. Throws contract_violation where the name is empty or taken, or the kind is not a floating
-  /// one (an average of integers is not defined).
+  /// Registers a gradient. Throws contract_violation where the name is empty or taken, it has no uses, or the kind is not
+  /// a floating one (an average of integers is not defined).
   template <class Gradient>
     requires gradient_tensor<std::remove_reference_t<Gradient>>
-  slot add(std::string name, Gradient&& gradient) {
+  slot add(std::string name, Gradient&& gradient, uses often = {}) {
     check_lifetime<Gradient>();
     check_floating<std::remove_reference_t<Gradient>>();
-    return append({std::move(name), gradient_view::of(gradient), std::nullopt, residence::own});
+    return append({std::move(name), gradient_view::of(gradient), std::nullopt, residence::own, often.in_a_step});
   }
 
   /// Registers a gradient whose memory the arena provides.
   template <class Tensor>
-  slot add(std::string name, in_arena<Tensor> gradient) {
-    return append({std::move(name), gradient_view::of(gradient.tensor), std::nullopt, residence::arena});
+  slot add(std::string name, in_arena<Tensor> gradient, uses often = {}) {
+    return append(
+        {std::move(name), gradient_view::of(gradient.tensor), std::nullopt, residence::arena, often.in_a_step});
   }
 
   /// Registers a parameter with its gradient: the parameter is broadcast from rank 0 when the manifest is sealed.
   /// Throws contract_violation, as above, and where both differ in the number of elements.
   template <class Parameter, class Gradient>
-    requires(gradient_tensor<std::remove_reference_t<Parameter>>)
-  slot add(std::string name, Parameter&& parameter, Gradient&& gradient) {
+    requires(gradient_tensor<std::remove_reference_t<Parameter>> && !std::same_as<std::remove_cvref_t<Gradient>, uses>)
+  slot add(std::string name, Parameter&& parameter, Gradient&& gradient, uses often = {}) {
     check_lifetime<Parameter>();
-    const slot added = add(std::move(name), std::forward<Gradient>(gradient));
+    const slot added = add(std::move(name), std::forward<Gradient>(gradient), often);
     manifest_entry& entry = entries_.back();
     entry.parameter = gradient_view::of(parameter);
     if (entry.parameter->elements() != entry.gradient.elements()) {
@@ -109,12 +118,12 @@ class manifest {
 
   /// Never compile: they say what a type misses to be a gradient_tensor.
   template <detail::no_tensor Gradient>
-  slot add(std::string, Gradient&&) {
+  slot add(std::string, Gradient&&, uses = {}) {
     gradweave::explain_gradient_tensor<std::remove_reference_t<Gradient>>();
     return {};
   }
   template <detail::no_tensor Parameter, class Gradient>
-  slot add(std::string, Parameter&&, Gradient&&) {
+  slot add(std::string, Parameter&&, Gradient&&, uses = {}) {
     gradweave::explain_gradient_tensor<std::remove_reference_t<Parameter>>();
     return {};
   }
@@ -122,12 +131,12 @@ class manifest {
   /// Registers `elements` elements at `memory`, a flat buffer that the collectives then work on directly. It must stay
   /// where it is as long as the synchronizer lives.
   template <element Element>
-  slot add_range(std::string name, Element* memory, std::size_t elements) {
+  slot add_range(std::string name, Element* memory, std::size_t elements, uses often = {}) {
     static_assert(is_floating(element_kind_of<Element>),
                   "manifest: a gradient is averaged, so it has to be floating-point");
     require(memory != nullptr || elements == 0, "add_range: the pointer is null");
     return append({std::move(name), gradient_view::of_buffer(element_kind_of<Element>, memory, elements), std::nullopt,
-                   residence::adopted});
+                   residence::adopted, often.in_a_step});
   }
 
   std::size_t size() const { return entries_.size(); }
@@ -153,6 +162,9 @@ class manifest {
   slot append(manifest_entry entry) {
     if (entry.name.empty()) {
       violate("manifest: slot " + std::to_string(entries_.size()) + " has an empty name");
+    }
+    if (entry.uses == 0) {
+      violate("manifest: slot '" + entry.name + "' is used 0 times in a step; leave it out, or give it a use");
     }
     if (!is_floating(entry.gradient.kind())) {
       violate("manifest: slot '" + entry.name + "' has element kind " +

@@ -190,6 +190,45 @@ void divide_elements(instruction_set set, std::byte* values, std::size_t element
   }
 }
 
+template <class T>
+GRADWEAVE_ALWAYS_INLINE void scale_loop(std::byte* values, std::size_t elements, T factor) noexcept {
+  std::size_t i = 0;
+  for (; i + block_elements <= elements; i += block_elements) {
+    for (std::size_t j = 0; j < block_elements; ++j) {
+      store(values + (i + j) * sizeof(T), load<T>(values + (i + j) * sizeof(T)) * factor);
+    }
+  }
+  for (; i < elements; ++i) {
+    store(values + i * sizeof(T), load<T>(values + i * sizeof(T)) * factor);
+  }
+}
+
+template <class T>
+GRADWEAVE_VECTOR_TARGET void scale_vectorized(std::byte* values, std::size_t elements, T factor) noexcept {
+  scale_loop(values, elements, factor);
+}
+
+template <class T>
+void scale_portable(std::byte* values, std::size_t elements, T factor) noexcept {
+  scale_loop(values, elements, factor);
+}
+
+/// scale() for one type on a chosen path, which must be supported.
+template <class T>
+void scale_elements(instruction_set set, std::byte* values, std::size_t elements, double factor) {
+  if constexpr (is_half<T>) {
+    through_float32<T>(set, values, elements, [&](std::size_t, std::byte* floats, std::size_t count) {
+      scale_elements<float>(set, floats, count, factor);
+    });
+  } else if constexpr (!std::is_floating_point_v<T>) {
+    violate("scale: only floating elements can be scaled");
+  } else if (set == instruction_set::portable) {
+    scale_portable(values, elements, static_cast<T>(factor));
+  } else {
+    scale_vectorized(values, elements, static_cast<T>(factor));
+  }
+}
+
 }  // namespace detail
 
 /// accumulator[i] = operation(accumulator[i], contribution[i]). A sum of float16 or bfloat16 rounds once a call: a ring
@@ -210,6 +249,14 @@ inline void divide(element_kind kind, std::byte* values, std::size_t elements, s
     if (divisor > 1) {
       detail::divide_elements<T>(detail::best_instruction_set(), values, elements, divisor);
     }
+  });
+}
+
+/// values[i] *= factor, which is rounded to the format that is computed in: float for float16 and bfloat16. Throws
+/// contract_violation for a kind that is not floating.
+inline void scale(element_kind kind, std::byte* values, std::size_t elements, double factor) {
+  visit_element(kind, [&]<class T>(std::type_identity<T>) {
+    detail::scale_elements<T>(detail::best_instruction_set(), values, elements, factor);
   });
 }
 

@@ -20,6 +20,7 @@
 #include <gradweave/manifest.hpp>
 #include <gradweave/overlap/concept.hpp>
 #include <gradweave/statistics.hpp>
+#include <gradweave/step_rules.hpp>
 #include <gradweave/synchronizer/engine.hpp>
 #include <gradweave/synchronizer/policies.hpp>
 #include <gradweave/synchronizer/report.hpp>
@@ -42,31 +43,36 @@ class synchronizer {
 
  public:
   using step_type = open_step<engine_type>;
+  using accumulation_type = open_step<engine_type, step_purpose::accumulate>;
 
   /// Seals: compares the manifest and the policies over all ranks, points arena gradients into the arena, agrees on the
   /// plan, and broadcasts the parameters from rank 0. Throws sync_error on every rank where they differ.
-  synchronizer(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap)
+  synchronizer(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap,
+               const step_rules& rules = {})
       : engine_(std::make_unique<engine_type>(std::move(gradients), std::move(backend), std::move(bucketing),
-                                              std::move(compression), std::move(overlap))) {}
+                                              std::move(compression), std::move(overlap), rules)) {}
 
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
 
   /// Begins a step as an object, for those who can't use a scope. Throws sync_error after a failure.
-  [[nodiscard]] step_type begin_step() { return step_type(*engine_); }
+  [[nodiscard]] step_type begin_step(const step_options& options = {}) { return step_type(*engine_, options); }
 
   /// Runs `backward(step)` and ends the step. An exception in it is told to every rank and rethrown here. When `step`
   /// returns, all gradients are averages over ranks, bit-identical on all of them.
   template <std::invocable<step_type&> Backward>
-  step_result step(Backward&& backward) {
-    step_type current = begin_step();
-    try {
-      std::forward<Backward>(backward)(current);
-    } catch (const std::exception& thrown) {
-      current.abandon((std::string("an exception in the backward pass: ") + thrown.what()).c_str());
-      throw;
-    }
-    return current.finish();
+  step_result step(Backward&& backward, const step_options& options = {}) {
+    return run(begin_step(options), std::forward<Backward>(backward));
+  }
+
+  /// Begins a backward pass whose gradients stay on this rank: the trainer adds up those of several, and a step sends the
+  /// sums. All ranks accumulate equally often before a step, or it throws sync_error on all of them.
+  [[nodiscard]] accumulation_type begin_accumulation() { return accumulation_type(*engine_); }
+
+  /// Runs `backward(step)` as such a pass. An exception in it is told to every rank and rethrown here.
+  template <std::invocable<accumulation_type&> Backward>
+  void accumulate(Backward&& backward) {
+    run(begin_accumulation(), std::forward<Backward>(backward));
   }
 
   /// Where the collectives keep a slot's gradient: for a tensor with memory of its own the copy in the arena, which one
@@ -109,6 +115,17 @@ class synchronizer {
   }
 
  private:
+  template <class Step, class Backward>
+  static auto run(Step current, Backward&& backward) {
+    try {
+      std::forward<Backward>(backward)(current);
+    } catch (const std::exception& thrown) {
+      current.abandon((std::string("an exception in the backward pass: ") + thrown.what()).c_str());
+      throw;
+    }
+    return current.finish();
+  }
+
   std::unique_ptr<engine_type> engine_;
 };
 

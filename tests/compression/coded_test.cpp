@@ -18,9 +18,9 @@ TEST_CASE("coded: encodes what the codec supports, and leaves other kinds to non
   const bucket_member member{{0}, 0, 100};
   const extent floats{memory.data(), 400, 0};
   const extent doubles{memory.data(), 800, 0};
-  auto encoded = policy.prepare({element_kind::float32, 100, {&member, 1}, {&floats, 1}}, {0, 2});
+  auto encoded = policy.prepare({element_kind::float32, 100, {&member, 1}, {&floats, 1}}, {0, 2, 2});
   CHECK(encoded.run(0, scratch)->operation == collective::all_to_all);
-  auto plain = policy.prepare({element_kind::float64, 100, {&member, 1}, {&doubles, 1}}, {0, 2});
+  auto plain = policy.prepare({element_kind::float64, 100, {&member, 1}, {&doubles, 1}}, {0, 2, 2});
   CHECK(plain.run(0, scratch)->operation == collective::all_reduce);
 }
 

@@ -18,7 +18,7 @@ struct first_request {
     std::vector<std::byte> scratch(1 << 20);
     const extent whole{memory.data(), 100 * element_bytes(kind), 0};
     const bucket_member member{{0}, 0, 100};
-    auto program = compression::none{}.prepare({kind, 100, {&member, 1}, {&whole, 1}}, {0, 2});
+    auto program = compression::none{}.prepare({kind, 100, {&member, 1}, {&whole, 1}}, {0, 2, 2});
     REQUIRE(program.scratch_bytes() <= scratch.size());
     const auto request = program.run(0, scratch);
     operation = request->operation;

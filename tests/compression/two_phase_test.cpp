@@ -75,8 +75,9 @@ void check_average(Codec codec, int size, const std::vector<std::size_t>& slots,
       elements += slots[s];
       encoded += codec.wire_bytes(slots[s]);
     }
-    compression::two_phase_program program(codec, {element_kind::float32, elements, members, memory},
-                                           {backend.rank(), backend.size()});
+    compression::two_phase_program program(
+        codec, {element_kind::float32, elements, members, memory},
+        {backend.rank(), backend.size(), static_cast<std::uint32_t>(backend.size())});
     std::vector<std::byte> scratch(program.scratch_bytes());
     for (int stage = 0;; ++stage) {
       const auto request = program.run(stage, scratch);
@@ -118,7 +119,7 @@ TEST_CASE("two_phase_program: counts values that overflow, on the rank that enco
   const extent memory{reinterpret_cast<std::byte*>(values.data()), 16, 0};
   const bucket_member member{{0}, 0, 4};
   compression::two_phase_program program(compression::fp16{}, {element_kind::float32, 4, {&member, 1}, {&memory, 1}},
-                                         {0, 2});
+                                         {0, 2, 2});
   std::vector<std::byte> scratch(program.scratch_bytes());
   program.run(0, scratch);
   CHECK(program.non_finite() == 2);

@@ -8,6 +8,7 @@
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/error.hpp>
+#include <gradweave/synchronizer/rank_table.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
 
 #include "tests/fuzz/check.hpp"
@@ -18,19 +19,19 @@ namespace gradweave::fuzz {
 inline void step_record(bytes_view input) {
   detail::step_record own;
   own.step = 7;
-  own.used_digest = 9;
+  own.accumulated = 9;
   own.non_finite = 2;
   std::array<detail::step_record, 2> others{};
   std::copy_n(input.begin(), std::min(input.size(), sizeof others), std::as_writable_bytes(std::span(others)).begin());
   const bool same = std::ranges::all_of(others, [&](const detail::step_record& other) {
-    return other.step == own.step && other.plan_version == own.plan_version && other.used_digest == own.used_digest;
+    return other.step == own.step && other.plan_version == own.plan_version && other.accumulated == own.accumulated;
   });
 
   scripted_backend backend(3, input);
-  detail::record_exchange exchange(backend.rank(), backend.size());
+  detail::rank_table<detail::step_record> records(backend.rank(), backend.size());
   try {
-    run_collective(backend, exchange.request(own));
-    const std::uint64_t counted = exchange.non_finite();
+    run_collective(backend, records.request(own));
+    const std::uint64_t counted = detail::outcome_of(records.values()).non_finite;
     check(same, "steps that are taken to be the same are");
     check(counted == 2 + others[0].non_finite + others[1].non_finite, "counts are summed over all ranks");
   } catch (const sync_error& told) {

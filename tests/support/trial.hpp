@@ -154,6 +154,7 @@ struct trial_slot {
   element_kind kind;
   std::size_t elements;
   residence where;
+  std::uint32_t times = 1;  ///< how often it is used in a step
 };
 
 inline std::vector<trial_slot> random_slots(std::uint64_t seed, std::size_t count) {
@@ -176,6 +177,7 @@ class trial_model {
     for (const trial_slot& each : slots) {
       tensors_.push_back(std::make_unique<any_tensor>(each.kind, each.elements));
       wheres_.push_back(each.where);
+      uses_.push_back({each.times});
     }
   }
 
@@ -185,13 +187,13 @@ class trial_model {
       const std::string name = "slot" + std::to_string(i);
       any_tensor& tensor = *tensors_[i];
       switch (wheres_[i]) {
-        case residence::own: made.add(name, tensor); break;
-        case residence::arena: made.add(name, in_arena(tensor)); break;
+        case residence::own: made.add(name, tensor, uses_[i]); break;
+        case residence::arena: made.add(name, in_arena(tensor), uses_[i]); break;
         case residence::adopted:
           visit_element(tensor.kind, [&](auto type) {
             using stored_type = typename decltype(type)::type;
             if constexpr (is_floating(element_kind_of<stored_type>)) {
-              made.add_range(name, static_cast<stored_type*>(tensor.memory), tensor.elements);
+              made.add_range(name, static_cast<stored_type*>(tensor.memory), tensor.elements, uses_[i]);
             }
           });
           break;
@@ -236,12 +238,14 @@ class trial_model {
  private:
   std::vector<std::unique_ptr<any_tensor>> tensors_;
   std::vector<residence> wheres_;
+  std::vector<uses> uses_;
 };
 
 /// Seals a trial model with a choice of policies.
 template <class Backend>
-auto synchronize_trial(trial_model& model, Backend backend, const policy_choice& choice) {
-  return synchronize(model.make_manifest(), std::move(backend), choice.overlap, choice.compression, choice.bucketing);
+auto synchronize_trial(trial_model& model, Backend backend, const policy_choice& choice, const step_rules& rules = {}) {
+  return synchronize(model.make_manifest(), std::move(backend), choice.overlap, choice.compression, choice.bucketing,
+                     rules.unused_gradients, rules.average, rules.divide, rules.uses);
 }
 
 /// The slots in an order of its own for each rank and step.

@@ -26,9 +26,9 @@ TEST_CASE("engine: the lane finds nothing to do between steps, however often it 
     std::vector<float> gradient(10, static_cast<float>(backend.rank()));
     manifest gradients;
     const slot only = gradients.add("g", gradient);
-    engine_type engine(std::move(gradients), std::move(backend), {}, {}, {});
+    engine_type engine(std::move(gradients), std::move(backend), {}, {}, {}, {});
     CHECK(engine.advance() == lane_status::idle);
-    engine.begin_step();
+    engine.begin_step({});
     CHECK_FALSE(engine.finished());
     engine.ready(only);
     engine.finish();
@@ -48,12 +48,12 @@ TEST_CASE("engine: an abandoned step is told with its reason, and no gradient is
                           std::vector<float> gradient(10, 1);
                           manifest gradients;
                           const slot only = gradients.add("g", gradient);
-                          engine_type engine(std::move(gradients), std::move(backend), {}, {}, {});
-                          engine.begin_step();
+                          engine_type engine(std::move(gradients), std::move(backend), {}, {}, {}, {});
+                          engine.begin_step({});
                           engine.ready(only);
                           if (rank == 2) {
                             engine.abandon("enough");
-                            CHECK_THROWS_WITH_AS(engine.begin_step(), doctest::Contains("enough"), sync_error);
+                            CHECK_THROWS_WITH_AS(engine.begin_step({}), doctest::Contains("enough"), sync_error);
                             return;
                           }
                           try {

@@ -17,7 +17,7 @@ TEST_CASE("gradient_table: copies what is not in the arena, and back") {
   CHECK(table.bytes() == 12);
   table.begin_step();
   CHECK_FALSE(table.is_ready({0}));
-  table.mark_ready({0}, true);
+  table.mark_used({0}, true);
   CHECK(table.is_ready({0}));
   auto* placed = reinterpret_cast<float*>(table.memory({0}));
   CHECK(placed[2] == 3);
@@ -37,7 +37,7 @@ TEST_CASE("gradient_table: a tensor that can't be read does not count as ready")
   table.place(lay_out_arena(table.entries()), arena.data());
   table.begin_step();
   own.resize(2);
-  CHECK_THROWS_AS(table.mark_ready({0}, true), contract_violation);
+  CHECK_THROWS_AS(table.mark_used({0}, true), contract_violation);
   CHECK_FALSE(table.is_ready({0}));
 }
 

@@ -5,7 +5,7 @@
 using namespace gradweave;
 using namespace gradweave::detail;
 
-TEST_CASE("record_fault: ranks that ended different steps, plans or sets of gradients are told apart") {
+TEST_CASE("record_fault: ranks that ended different steps or plans, or accumulated differently, are told apart") {
   std::vector<step_record> records(3);
   CHECK_FALSE(record_fault(records));
   records[2].step = 4;
@@ -16,17 +16,19 @@ TEST_CASE("record_fault: ranks that ended different steps, plans or sets of grad
   records[1].plan_version = 1;
   CHECK(record_fault(records)->rank == 1);
   records[1] = {};
-  records[1].used_digest = 9;
-  CHECK(record_fault(records)->detail.find("used gradients") != std::string::npos);
+  records[1].accumulated = 9;
+  CHECK(record_fault(records)->detail.find("accumulated steps before it: 0 on rank 0, 9 on rank 1") !=
+        std::string::npos);
 }
 
-TEST_CASE("record_exchange: asks for an all-gather of one record a rank, and sums what they saw") {
-  record_exchange exchange(1, 3);
-  step_record own;
-  own.non_finite = 5;
-  const collective_request request = exchange.request(own);
-  CHECK(request.operation == collective::all_gather);
-  CHECK(total_bytes(request.data) == 192);
-  CHECK(request.pieces.size() == 4);
-  CHECK(exchange.non_finite() == 5);
+TEST_CASE("outcome_of: adds up what ranks saw, and says whether they used the same slots") {
+  std::vector<step_record> records(3);
+  records[0].non_finite = 5;
+  records[2].non_finite = 2;
+  CHECK(outcome_of(records).non_finite == 7);
+  CHECK(outcome_of(records).same_slots_unused);
+  records[1].unused_digest = 1;
+  CHECK_FALSE(outcome_of(records).same_slots_unused);
+  records[1].step = 1;
+  CHECK_THROWS_AS(outcome_of(records), sync_error);
 }

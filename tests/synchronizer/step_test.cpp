@@ -11,7 +11,9 @@ using namespace gradweave;
 namespace {
 struct recorded_engine {
   std::vector<std::string> calls;
-  void begin_step() { calls.push_back("begin"); }
+  void begin_step(const step_options& options) { calls.push_back("begin " + std::to_string(options.samples)); }
+  void begin_accumulation() { calls.push_back("accumulate"); }
+  void finish_accumulation() { calls.push_back("finish accumulation"); }
   void ready(slot which) { calls.push_back("ready " + std::to_string(which.index)); }
   step_result finish() {
     calls.push_back("finish");
@@ -30,7 +32,7 @@ TEST_CASE("open_step: finished once, it is closed") {
     CHECK_THROWS_AS(step.ready({4}), contract_violation);
     CHECK_THROWS_AS(step.finish(), contract_violation);
   }
-  CHECK(engine.calls == std::vector<std::string>{"begin", "ready 4", "finish"});
+  CHECK(engine.calls == std::vector<std::string>{"begin 1", "ready 4", "finish"});
 }
 
 TEST_CASE("open_step: destroyed unfinished it gives the step up, moved from it does not") {
@@ -39,5 +41,15 @@ TEST_CASE("open_step: destroyed unfinished it gives the step up, moved from it d
     open_step first(engine);
     const open_step second(std::move(first));
   }
-  CHECK(engine.calls == std::vector<std::string>{"begin", "abandon"});
+  CHECK(engine.calls == std::vector<std::string>{"begin 1", "abandon"});
+}
+
+TEST_CASE("open_step: an accumulation is begun and ended as such") {
+  recorded_engine engine;
+  {
+    open_step<recorded_engine, step_purpose::accumulate> step(engine);
+    step.ready({1});
+    step.finish();
+  }
+  CHECK(engine.calls == std::vector<std::string>{"accumulate", "ready 1", "finish accumulation"});
 }

@@ -20,7 +20,7 @@ namespace gradweave::compression {
 class all_reduce_program {
  public:
   all_reduce_program(const bucket_layout& layout, program_world world)
-      : kind_(layout.kind), memory_(layout.memory), divisor_(static_cast<std::uint32_t>(world.size)) {}
+      : kind_(layout.kind), memory_(layout.memory), divisor_(world.divisor) {}
 
   std::size_t scratch_bytes() const { return 0; }
   std::size_t non_finite() const { return 0; }

@@ -34,10 +34,11 @@ struct bucket_layout {
   std::span<const extent> memory;  ///< valid as long as the program lives
 };
 
-/// Where a program runs.
+/// Where a program runs, and what it divides its sum over ranks by: the number of ranks for a mean, 1 for a sum.
 struct program_world {
   int rank = 0;
   int size = 1;
+  std::uint32_t divisor = 1;
 };
 
 // ---- codec ----------------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ concept program_has_scratch = requires(const P& program) {
 };
 
 /// Atom (`host_stages`): `run(stage, scratch)` does the local compute of stage 0, 1, 2, ... and returns the collective
-/// that follows it, or nothing after the last. On return of nothing the bucket holds the average. It allocates nothing.
+/// that follows it, or nothing after the last. On return of nothing the bucket holds the quotient. It allocates nothing.
 /// The scratch is the same in all stages of one step; other buckets use it in between steps.
 template <class P>
 concept host_stages = requires(P& program, int stage, std::span<std::byte> scratch) {
@@ -139,8 +140,8 @@ concept compression_tells_kinds = requires(const C& policy, element_kind kind) {
   { policy.compresses(kind) } -> std::same_as<bool>;
 };
 
-/// A compression policy. Its programs end with the average over ranks in the bucket: they pass the world size on as
-/// the divisor of a reduction, or divide where they sum.
+/// A compression policy. Its programs end with the sum over ranks, divided by the world's divisor, in the bucket: they pass
+/// the divisor on to a reduction, or divide where they sum.
 template <class C>
 concept compression_policy =
     policy_value<C> && compression_has_collectives<C> && compression_tells_kinds<C> && compression_prepares<C>;

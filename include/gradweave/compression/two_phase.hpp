@@ -179,8 +179,7 @@ class two_phase_program {
             add_decoded(contribution, sums);
           }
         }
-        divide(element_kind::float32, reinterpret_cast<std::byte*>(sums.data()), count,
-               static_cast<std::uint32_t>(size()));
+        divide(element_kind::float32, reinterpret_cast<std::byte*>(sums.data()), count, world_.divisor);
         non_finite_ += codec_.encode(sums, {wire_.memory + wire_begin, wire_bytes});
         done += count;
       }

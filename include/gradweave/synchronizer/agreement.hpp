@@ -18,6 +18,7 @@
 #include <gradweave/error.hpp>
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
+#include <gradweave/version.hpp>
 #include <gradweave/wire.hpp>
 
 namespace gradweave::detail {
@@ -30,7 +31,17 @@ inline std::string describe_slot(const manifest_entry& entry) {
     text += separator + std::to_string(extent);
     separator = ", ";
   }
-  return text + "]" + (entry.parameter ? " with parameter" : "");
+  return text + "]" + (entry.parameter ? " with parameter" : "") +
+         (entry.uses == 1 ? "" : " used " + std::to_string(entry.uses) + " times a step");
+}
+
+/// What has to be the same on every rank: what is chosen, and each slot.
+inline description contract_of(description chosen, std::span<const manifest_entry> entries) {
+  chosen.add("library version", version_string);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    chosen.add("slot " + std::to_string(i), describe_slot(entries[i]));
+  }
+  return chosen;
 }
 
 /// FNV-1a, 64 bits (Fowler, Noll and Vo): finds honest differences; it is no protection against forgery.

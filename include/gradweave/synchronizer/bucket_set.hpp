@@ -14,7 +14,6 @@
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/element.hpp>
-#include <gradweave/error.hpp>
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
@@ -92,28 +91,5 @@ class bucket_set {
   std::vector<std::uint32_t> bucket_of_;  // slot: its bucket
   std::size_t scratch_bytes_ = 0;
 };
-
-/// Where buckets are incomplete at the end of a step: the first of them, and the gradients that are missing in all.
-template <stage_program Program>
-std::optional<failure> missing_gradients(const bucket_set<Program>& buckets, const gradient_table& gradients) {
-  std::optional<failure> cause;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (buckets[b].complete()) {
-      continue;
-    }
-    if (!cause) {
-      cause.emplace();
-      cause->code = errc::gradient_missing;
-      cause->bucket = static_cast<std::int64_t>(b);
-      cause->detail = "not ready at the end of the step; every gradient has to become ready in every step";
-    }
-    for (const bucket_member& member : buckets[b].members) {
-      if (!gradients.is_ready(member.which)) {
-        cause->slots.push_back(gradients.name(member.which));
-      }
-    }
-  }
-  return cause;
-}
 
 }  // namespace gradweave::detail

@@ -1,6 +1,6 @@
 /// @file
-/// The engine behind a synchronizer: slots, buckets, the lane, and the state machine that takes a step from its first
-/// ready gradient to the step record.
+/// The engine behind a synchronizer: slots, the line of buckets and its lane, from a step's first ready gradient to its
+/// end, and what becomes of failures.
 ///
 /// Threads: `ready` may be called from any; it touches atomics, and memory of the slot's own. Everything else that a
 /// step changes is guarded by `mutex_`, which the lane holds in `advance`, or belongs to the caller between steps.
@@ -27,15 +27,18 @@
 #include <gradweave/manifest.hpp>
 #include <gradweave/overlap/concept.hpp>
 #include <gradweave/statistics.hpp>
+#include <gradweave/step_rules.hpp>
 #include <gradweave/synchronizer/agreement.hpp>
 #include <gradweave/synchronizer/arena_layout.hpp>
-#include <gradweave/synchronizer/bucket_set.hpp>
+#include <gradweave/synchronizer/averager.hpp>
+#include <gradweave/synchronizer/bucket_line.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
 #include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/step_meter.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
-#include <gradweave/version.hpp>
+#include <gradweave/synchronizer/use_check.hpp>
+#include <gradweave/synchronizer/zero_filling.hpp>
 
 namespace gradweave::detail {
 
@@ -52,14 +55,16 @@ struct engine_work {
 template <host_backend Backend, bucketing_policy Bucketing, compression_policy Compression, overlap_policy Overlap>
 class engine {
  public:
-  engine(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap)
+  engine(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap,
+         const step_rules& rules)
       : gradients_(std::move(gradients)),
         backend_(std::move(backend)),
         bucketing_(std::move(bucketing)),
         compression_(std::move(compression)),
         overlap_(std::move(overlap)),
+        rules_(rules),
         ready_events_(gradients_.size()),
-        records_(backend_.rank(), backend_.size()),
+        line_(backend_, gradients_, meter_, averager(rules, backend_.size())),
         arena_(seal()),
         work_{this},
         lane_(overlap_.make_lane(work_)) {}
@@ -72,46 +77,46 @@ class engine {
 
   // ---- the caller's side --------------------------------------------------------------------------------------------
 
-  void begin_step() {
-    std::lock_guard lock(mutex_);
-    if (failure_) {
-      throw sync_error(*failure_);
+  void begin_step(const step_options& options) {
+    require(options.samples <= samples_max, "begin_step: samples must be at most 2^53");
+    {
+      std::lock_guard lock(mutex_);
+      begin(true);
+      line_.begin_step(options.samples);
+      ready_count_.store(0, std::memory_order_relaxed);
+      observing_ = !learning_ && bucketing_.replans_after(steps_observed_);
+      closing_.store(false, std::memory_order_relaxed);
+      finished_.store(false, std::memory_order_relaxed);
+      meter_.begin(backend_.payload_bytes_sent());
     }
-    require(!open_, "begin_step: the step before has not been finished");
-    open_ = true;
-    gradients_.begin_step();
-    buckets_.begin_step();
-    next_bucket_ = 0;
-    stage_ = 0;
-    ready_count_.store(0, std::memory_order_relaxed);
-    record_started_ = false;
-    non_finite_ = 0;
-    observing_ = bucketing_.replans_after(step_);
-    closing_.store(false, std::memory_order_relaxed);
-    finished_.store(false, std::memory_order_relaxed);
-    meter_.begin(backend_.payload_bytes_sent());
+    if (rules_.average == averaging::weighted_mean && size() > 1) {
+      lane_.notify();  // the counts of samples can travel already
+    }
   }
 
-  /// From any thread, once a step for each slot.
+  /// Begins a step that sends nothing: its gradients are added up by the trainer, until those of a later step are sent.
+  void begin_accumulation() {
+    std::lock_guard lock(mutex_);
+    observing_ = false;
+    begin(false);
+  }
+
+  /// From any thread, as often in a step as each slot is used.
   void ready(slot which) {
-    gradients_.mark_ready(which, size() > 1);
-    if (observing_) {
-      ready_events_[ready_count_.fetch_add(1, std::memory_order_relaxed)] = {which, meter_.since_begin()};
-    }
-    if (buckets_.count_down(which) && size() > 1) {
-      lane_.notify();
+    if (gradients_.mark_used(which, sending_ && size() > 1)) {
+      if (observing_) {
+        ready_events_[ready_count_.fetch_add(1, std::memory_order_relaxed)] = {which, meter_.since_begin()};
+      }
+      count_down(which);
     }
   }
 
   step_result finish() {
     meter_.backward_ended();
-    if (auto missing = missing_gradients(buckets_, gradients_)) {
-      missing->rank = rank();
-      missing->step = static_cast<std::int64_t>(step_);
-      fail(std::move(*missing));
-      throw sync_error(*failure_);
-    }
+    const bool learned = learning_;
+    settle_uses();
     if (size() > 1) {
+      own_record_ = {.step = step_, .unused_digest = zeros_.digest(), .accumulated = accumulated_};
       closing_.store(true, std::memory_order_release);
       lane_.drain();
     }
@@ -120,17 +125,33 @@ class engine {
     if (failure_) {
       throw sync_error(*failure_);
     }
-    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite_, statistics_);
-    const step_result result{step_++, non_finite_};
+    if (size() > 1) {
+      share([&] { settle_zeros(); });
+    }
+    const std::uint64_t non_finite = line_.outcome().non_finite;
+    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
+    accumulated_ = 0;
+    steps_observed_ += learned ? 0 : 1;
+    const step_result result{step_++, non_finite};
     if (observing_) {
       share([&] {
         bucket_plan plan = make_plan(std::span(ready_events_).first(ready_count_.load(std::memory_order_relaxed)));
-        if (plan != buckets_.plan()) {
-          adopt(std::move(plan));
+        if (plan != line_.buckets().plan()) {
+          line_.adopt(std::move(plan), compression_);
         }
       });
     }
     return result;
+  }
+
+  void finish_accumulation() {
+    settle_uses();
+    std::lock_guard lock(mutex_);
+    open_ = false;
+    if (failure_) {
+      throw sync_error(*failure_);
+    }
+    ++accumulated_;
   }
 
   /// Gives the step up on every rank, and returns once the lane touches no gradient any more. Does not throw.
@@ -144,7 +165,7 @@ class engine {
 
   const gradient_table& gradients() const { return gradients_; }
   const sync_statistics& statistics() const { return statistics_; }
-  const bucket_plan& plan() const { return buckets_.plan(); }
+  const bucket_plan& plan() const { return line_.buckets().plan(); }
 
   /// The backend and the policies with their options.
   description describe() const {
@@ -153,6 +174,7 @@ class engine {
     said.nest("bucketing", bucketing_);
     said.nest("compression", compression_);
     said.nest("overlap", overlap_);
+    rules_.describe(said);
     return said;
   }
 
@@ -164,12 +186,15 @@ class engine {
 
   lane_status advance() noexcept {
     std::lock_guard lock(mutex_);
-    if (!open_) {
+    if (!open_ || !sending_) {
       return lane_status::idle;
     }
     if (!finished_.load(std::memory_order_relaxed)) {
       lane_status status = lane_status::finished;
-      contain([&] { status = advance_step(); });
+      contain([&] {
+        status = failure_ ? lane_status::finished
+                          : line_.advance(closing_.load(std::memory_order_acquire) ? &own_record_ : nullptr);
+      });
       if (status != lane_status::finished) {
         return status;
       }
@@ -192,8 +217,6 @@ class engine {
 
  private:
   using arena_type = decltype(std::declval<Backend&>().allocate_arena(0));
-  using program_type =
-      decltype(std::declval<const Compression&>().prepare(std::declval<bucket_layout>(), program_world{}));
   using lane_type = decltype(std::declval<const Overlap&>().make_lane(std::declval<engine_work<engine>&>()));
 
   // ---- sealing ------------------------------------------------------------------------------------------------------
@@ -202,14 +225,19 @@ class engine {
   arena_type seal() {
     arena_type arena = backend_.allocate_arena(0);
     share([&] {
+      rules_.check();
       gradients_.check_memory_space(Backend::space);
       if (size() > 1) {
-        agree(backend_, describe_contract());
+        agree(backend_, contract_of(describe(), gradients_.entries()));
       }
       const arena_layout layout = lay_out_arena(gradients_.entries());
       arena = backend_.allocate_arena(layout.bytes);
       gradients_.place(layout, arena.data());
-      adopt(make_plan({}));
+      line_.adopt(make_plan({}), compression_);
+      if (rules_.uses == use_counts::recorded) {
+        gradients_.record_uses();
+        learning_ = true;
+      }
       if (size() > 1) {
         broadcast_parameters(backend_, gradients_.entries());
       }
@@ -217,83 +245,62 @@ class engine {
     return arena;
   }
 
-  /// What has to be the same on every rank.
-  description describe_contract() const {
-    description said = describe();
-    said.add("library version", version_string);
-    for (std::size_t i = 0; i < gradients_.size(); ++i) {
-      said.add("slot " + std::to_string(i), describe_slot(gradients_.entries()[i]));
-    }
-    return said;
-  }
-
   bucket_plan make_plan(std::span<const ready_event> observed) {
     return agree_on_plan(backend_, bucketing_, gradients_.sizes(), observed);
   }
 
-  void adopt(bucket_plan plan) {
-    buckets_.adopt(std::move(plan), gradients_, compression_, {rank(), size()});
-    scratch_bytes_ = size() > 1 ? buckets_.scratch_bytes() : 0;
-    scratch_.reset();
-    scratch_.emplace(backend_.allocate_arena(scratch_bytes_));
-  }
+  // ---- steps --------------------------------------------------------------------------------------------------------
 
-  // ---- the step's state machine -------------------------------------------------------------------------------------
-
-  /// Gets on until a collective is under way, or the next bucket is incomplete, or the step is over.
-  lane_status advance_step() {
+  /// The caller holds the mutex.
+  void begin(bool sending) {
     if (failure_) {
-      return lane_status::finished;
+      throw sync_error(*failure_);
     }
-    for (;;) {
-      if (in_flight_) {
-        if (!backend_.poll()) {
-          return lane_status::pending;
-        }
-        in_flight_ = false;
+    require(!open_, "begin_step: the step before has not been finished");
+    open_ = true;
+    sending_ = sending;
+    gradients_.begin_step();
+    zeros_.begin_step();
+  }
+
+  /// At the end of a backward pass: each gradient has been used as often as it should, or counts as zeros, or the step
+  /// fails on every rank.
+  void settle_uses() {
+    try {
+      if (std::exchange(learning_, false)) {
+        gradients_.learn(sending_ && size() > 1, [&](slot which) { count_down(which); });
       }
-      if (next_bucket_ < buckets_.size()) {
-        if (!buckets_[next_bucket_].complete()) {
-          return lane_status::idle;
-        }
-        advance_bucket(buckets_[next_bucket_]);
-      } else if (!record_started_) {
-        if (!closing_.load(std::memory_order_acquire)) {
-          return lane_status::idle;
-        }
-        record_started_ = true;
-        step_record own;
-        own.step = step_;
-        own.non_finite = non_finite_;
-        own.plan_version = buckets_.version();
-        launch(records_.request(own));
-      } else {
-        non_finite_ = records_.non_finite();
-        return lane_status::finished;
+      if (auto fault = fault_of_uses(gradients_, line_.buckets(), rules_.unused_gradients, sending_)) {
+        fault->rank = rank();
+        fault->step = static_cast<std::int64_t>(step_);
+        throw sync_error(*fault);
       }
+      if (sending_ && rules_.unused_gradients == unused::zero_fill && size() > 1) {
+        zeros_.fill_unused(gradients_, [&](slot which) { line_.count_down(which); });
+      }
+    } catch (const sync_error& error) {
+      fail(error.cause());
+      throw sync_error(*failure_);
+    } catch (const std::exception& error) {
+      abandon(error.what());
+      throw;
     }
   }
 
-  void advance_bucket(bucket<program_type>& current) {
-    auto request = current.program->run(stage_, {scratch_->data(), scratch_bytes_});
-    if (request) {
-      ++stage_;
-      launch(*request);
-      return;
+  void count_down(slot which) {
+    if (sending_ && line_.count_down(which) && size() > 1) {
+      lane_.notify();
     }
-    non_finite_ += current.program->non_finite();
-    for (const bucket_member& member : current.members) {
-      gradients_.copy_back(member.which);
-    }
-    ++next_bucket_;
-    stage_ = 0;
   }
 
-  void launch(collective_request request) {
-    meter_.launch();
-    request.plan_version = buckets_.version();
-    backend_.start(request);
-    in_flight_ = true;
+  /// After a step: gradients that this rank did not use are averages, where another has used them, or what they were.
+  void settle_zeros() {
+    if (line_.outcome().same_slots_unused) {
+      zeros_.settle(gradients_, [](slot) { return false; });
+    } else {
+      zeros_.exchange(backend_, gradients_.size());
+      zeros_.settle(gradients_, [&](slot which) { return zeros_.is_used_anywhere(which); });
+    }
   }
 
   // ---- failures -----------------------------------------------------------------------------------------------------
@@ -305,7 +312,7 @@ class engine {
       std::lock_guard lock(mutex_);
       failure_ = failure_ ? failure_ : std::move(cause);
     }
-    if (size() > 1) {
+    if (size() > 1 && sending_) {
       lane_.drain();
     }
     std::lock_guard lock(mutex_);
@@ -316,12 +323,7 @@ class engine {
   failure in_context(failure cause) const {
     if (cause.step < 0 && open_) {
       cause.step = static_cast<std::int64_t>(step_);
-      if (next_bucket_ < buckets_.size() && cause.bucket < 0) {
-        cause.bucket = static_cast<std::int64_t>(next_bucket_);
-        for (const bucket_member& member : buckets_[next_bucket_].members) {
-          cause.slots.push_back(gradients_.name(member.which));
-        }
-      }
+      cause = line_.in_context(std::move(cause));
     }
     return cause;
   }
@@ -364,28 +366,28 @@ class engine {
   Compression compression_;
   Overlap overlap_;
 
-  bucket_set<program_type> buckets_;
+  step_rules rules_;
+
   std::vector<ready_event> ready_events_;
-  record_exchange records_;
-  std::optional<arena_type> scratch_;
-  std::size_t scratch_bytes_ = 0;
+  step_meter meter_;
+  bucket_line<Backend, Compression> line_;
+  zero_filling zeros_;
   sync_statistics statistics_;
 
   // The present step.
   std::mutex mutex_;
   bool open_ = false;
+  bool sending_ = false;   // or it is an accumulation
+  bool learning_ = false;  // how often each gradient is used
   bool observing_ = false;
   std::uint64_t step_ = 0;
+  std::uint64_t steps_observed_ = 0;  // all but one in which uses were learned: bucketing sees them
+  std::uint64_t accumulated_ = 0;     // steps since the last one that was sent
+  step_record own_record_;
   std::atomic<std::size_t> ready_count_{0};
   std::atomic<bool> closing_{false};   // the caller has ended the step: the record may go
   std::atomic<bool> finished_{false};  // the lane has ended the step
-  std::size_t next_bucket_ = 0;
-  int stage_ = 0;
-  bool in_flight_ = false;
-  bool record_started_ = false;
-  std::uint64_t non_finite_ = 0;
   std::optional<failure> failure_;
-  step_meter meter_;
 
   arena_type arena_;  // gradients: given up only with the engine
   engine_work<engine> work_;

@@ -1,5 +1,5 @@
 /// @file
-/// The gradients of a sealed manifest: where each lies, and whether it is ready in the present step.
+/// The gradients of a sealed manifest: where each lies, and how often it was used in the present step.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace gradweave::detail {
 
-/// `mark_ready` may be called from any thread; everything else belongs to the lane, or to the caller between steps.
+/// `mark_used` may be called from any thread; everything else belongs to the lane, or to the caller between steps.
 class gradient_table {
  public:
   explicit gradient_table(manifest gradients) : manifest_(std::move(gradients)), states_(manifest_.size()) {}
@@ -29,6 +29,7 @@ class gradient_table {
   const std::string& name(slot which) const { return entries()[which.index].name; }
   std::size_t bytes() const { return bytes_; }
   std::byte* memory(slot which) const { return states_[which.index].memory; }
+  std::span<std::byte> range(slot which) const { return {memory(which), states_[which.index].bytes}; }
 
   std::vector<slot_size> sizes() const {
     std::vector<slot_size> sizes;
@@ -54,6 +55,7 @@ class gradient_table {
       manifest_entry& entry = manifest_.entries()[i];
       state& each = states_[i];
       each.bytes = entry.gradient.bytes();
+      each.uses = entry.uses;
       bytes_ += each.bytes;
       each.copied = entry.where == residence::own && each.bytes != 0;
       each.memory = entry.where == residence::adopted ? entry.gradient.data() : arena + layout.offsets[i];
@@ -63,30 +65,69 @@ class gradient_table {
     }
   }
 
-  /// Begins a step. Slots that are ready carry its number, so none of them has to be touched here.
+  /// Begins a step. Slots that were used carry its number, so none of them has to be touched here.
   void begin_step() { ++epoch_; }
 
-  /// Marks a slot as ready and copies its gradient into the arena if it does not live there. Throws contract_violation
-  /// for a slot that does not exist or is ready already.
-  void mark_ready(slot which, bool copy) {
+  /// From now on slots are ready only once learn() has counted their uses.
+  void record_uses() {
+    for (state& each : states_) {
+      each.uses = unknown;
+    }
+  }
+
+  /// Counts a use of a slot. True with the last one that it has in a step: then it is ready, and its gradient is copied
+  /// into the arena if it does not live there. Throws contract_violation for a slot that does not exist or is ready.
+  bool mark_used(slot which, bool copy) {
     if (which.index >= states_.size()) [[unlikely]] {
       violate("ready: slot " + std::to_string(which.index) + " is not one of this manifest's " +
               std::to_string(states_.size()));
     }
     state& each = states_[which.index];
-    const bool copied = copy && each.copied;
-    if (copied) {
-      each.tensor = entries()[which.index].gradient.data();  // may throw: before the slot counts as ready
-    }
-    if (each.ready_in.exchange(epoch_, std::memory_order_relaxed) == epoch_) [[unlikely]] {
-      violate("ready: slot '" + name(which) + "' is ready for the second time in one step; was backward called twice?");
-    }
-    if (copied) {
-      std::memcpy(each.memory, each.tensor, each.bytes);
+    std::uint64_t before = each.used.load(std::memory_order_relaxed);
+    for (;;) {
+      const std::uint32_t uses = uses_in(before);
+      if (uses >= each.uses) [[unlikely]] {
+        violate_uses(which);
+      }
+      const bool last = uses + 1 == each.uses;
+      // It may throw: before the use counts.
+      std::byte* const tensor = last && copy && each.copied ? entries()[which.index].gradient.data() : nullptr;
+      if (each.used.compare_exchange_weak(before, epoch_ << 32 | (uses + 1), std::memory_order_relaxed)) {
+        if (tensor != nullptr) {
+          each.tensor = tensor;
+          std::memcpy(each.memory, each.tensor, each.bytes);
+        }
+        return last;
+      }
     }
   }
 
-  bool is_ready(slot which) const { return states_[which.index].ready_in.load(std::memory_order_relaxed) == epoch_; }
+  /// Takes the uses in this step for those in every step, and calls `is_ready(slot)` for what was used at all, after its
+  /// gradient has been copied as by mark_used. What was not used is expected once from now on.
+  template <class IsReady>
+  void learn(bool copy, IsReady&& is_ready) {
+    for (std::uint32_t i = 0; i < states_.size(); ++i) {
+      state& each = states_[i];
+      const std::uint32_t uses = uses_in(each.used.load(std::memory_order_relaxed));
+      each.uses = uses == 0 ? 1 : uses;
+      if (uses != 0) {
+        if (copy && each.copied) {
+          each.tensor = entries()[i].gradient.data();
+          std::memcpy(each.memory, each.tensor, each.bytes);
+        }
+        is_ready(slot{i});
+      }
+    }
+  }
+
+  bool is_ready(slot which) const { return uses(which) == states_[which.index].uses; }
+
+  /// How often it was used in this step.
+  std::uint32_t uses(slot which) const { return uses_in(states_[which.index].used.load(std::memory_order_relaxed)); }
+  std::uint32_t uses_expected(slot which) const { return states_[which.index].uses; }
+
+  /// Whether the gradient lives in the tensor, not where the collectives work.
+  bool is_copied(slot which) const { return states_[which.index].copied; }
 
   /// Copies a reduced gradient to where it came from, if it does not live in the arena.
   void copy_back(slot which) {
@@ -96,19 +137,42 @@ class gradient_table {
     }
   }
 
+  /// The same for a gradient that was not copied from anywhere in this step.
+  void copy_out(slot which) {
+    if (is_copied(which)) {
+      states_[which.index].tensor = entries()[which.index].gradient.data();
+      copy_back(which);
+    }
+  }
+
  private:
+  static constexpr std::uint32_t unknown = UINT32_MAX;
+
   struct state {
-    std::atomic<std::uint32_t> ready_in{0};  // the epoch in which it last became ready
-    bool copied = false;                     // it lives in the tensor, not where the collectives work
-    std::byte* memory = nullptr;             // where the collectives work on it
-    std::byte* tensor = nullptr;             // where it was when it became ready
+    std::atomic<std::uint64_t> used{0};  // the epoch in which it last was, and how often in that one
+    std::uint32_t uses = 1;              // so often in each step, then it is ready
+    bool copied = false;
+    std::byte* memory = nullptr;  // where the collectives work on it
+    std::byte* tensor = nullptr;  // where it was when it became ready
     std::size_t bytes = 0;
   };
+
+  std::uint32_t uses_in(std::uint64_t used) const {
+    return used >> 32 == epoch_ ? static_cast<std::uint32_t>(used) : 0;
+  }
+
+  [[noreturn]] void violate_uses(slot which) const {
+    const std::uint32_t uses = uses_expected(which);
+    violate(
+        "ready: slot '" + name(which) + "' is ready " +
+        (uses == 1 ? "for the second time in one step" : "more than " + std::to_string(uses) + " times in one step") +
+        "; was backward called twice?");
+  }
 
   manifest manifest_;
   std::vector<state> states_;
   std::size_t bytes_ = 0;
-  std::uint32_t epoch_ = 0;  // 0 is before the first step
+  std::uint64_t epoch_ = 0;  // 0 is before the first step
 };
 
 }  // namespace gradweave::detail

@@ -2,12 +2,14 @@
 /// Picks policies out of an argument list by the concept that they model, in any order.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <utility>
 
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/overlap/concept.hpp>
+#include <gradweave/step_rules.hpp>
 
 namespace gradweave::detail {
 
@@ -25,7 +27,16 @@ struct is_overlap {
 };
 
 template <class Policy>
-concept any_policy = is_bucketing<Policy>::value || is_compression<Policy>::value || is_overlap<Policy>::value;
+concept any_policy =
+    is_bucketing<Policy>::value || is_compression<Policy>::value || is_overlap<Policy>::value || step_rule<Policy>;
+
+template <class Rule>
+struct is_rule {
+  template <class Policy>
+  struct same {
+    static constexpr bool value = std::same_as<Policy, Rule>;
+  };
+};
 
 /// What of a concept a type seems to be meant for: it has one of the atoms, or a member of one of the names.
 template <class P>
@@ -57,7 +68,7 @@ consteval bool explain_policy() {
     static_assert(
         any_policy<P>,
         "synchronize: an argument after the backend is no policy; pass bucketing, compression (or a codec) and "
-        "overlap policies, in any order");
+        "overlap policies, and rules such as unused::zero_fill, in any order");
     return false;
   }
 }
@@ -77,6 +88,20 @@ constexpr auto pick_policy(Fallback fallback, First first, Rest... rest) {
   } else {
     return pick_policy<Is>(std::move(fallback), std::move(rest)...);
   }
+}
+
+/// The rules among `policies`; what is not given is as usual.
+template <class... Policies>
+step_rules pick_rules(const Policies&... policies) {
+  static_assert(((count_policies<is_rule<unused>::same, Policies...> <= 1) &&
+                 (count_policies<is_rule<averaging>::same, Policies...> <= 1) &&
+                 (count_policies<is_rule<division>::same, Policies...> <= 1) &&
+                 (count_policies<is_rule<use_counts>::same, Policies...> <= 1)),
+                "synchronize: two rules of one type, of unused, averaging, division and use_counts");
+  return {.unused_gradients = pick_policy<is_rule<unused>::same>(unused::strict, policies...),
+          .average = pick_policy<is_rule<averaging>::same>(averaging::mean, policies...),
+          .divide = pick_policy<is_rule<division>::same>(division::after, policies...),
+          .uses = pick_policy<is_rule<use_counts>::same>(use_counts::declared, policies...)};
 }
 
 /// The policy with what the environment says in place of its own options, where it listens to the environment.

@@ -1,21 +1,35 @@
 /// @file
-/// `open_step`: one backward pass whose gradients get synchronized.
+/// `open_step`: one backward pass whose gradients get synchronized, or accumulated.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include <gradweave/assert.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/statistics.hpp>
+#include <gradweave/step_rules.hpp>
 
 namespace gradweave {
 
-/// Begun by `begin_step`, ended by `finish`. Destroyed unfinished it aborts the step on every rank, so that an exception
-/// in one rank's backward pass reaches all of them.
-template <class Engine>
+/// What becomes of the gradients of a backward pass.
+enum class step_purpose : std::uint8_t {
+  synchronize,
+  accumulate,  ///< nothing is sent; the trainer adds to the gradients, and a later step synchronizes the sums
+};
+
+/// Begun by `begin_step` or `begin_accumulation`, ended by `finish`. Destroyed unfinished it aborts the step on every
+/// rank, so that an exception in one rank's backward pass reaches all of them.
+template <class Engine, step_purpose Purpose = step_purpose::synchronize>
 class open_step {
  public:
-  explicit open_step(Engine& engine) : engine_(&engine) { engine.begin_step(); }
+  explicit open_step(Engine& engine, const step_options& options = {}) : engine_(&engine) {
+    if constexpr (Purpose == step_purpose::synchronize) {
+      engine.begin_step(options);
+    } else {
+      engine.begin_accumulation();
+    }
+  }
   open_step(open_step&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
   open_step& operator=(open_step&&) = delete;
   ~open_step() {
@@ -25,19 +39,29 @@ class open_step {
     }
   }
 
-  /// The gradient of `which` is computed. From any thread, in any order, once a step for each slot; never blocks. What
-  /// is not in the arena is copied there, on the calling thread. Throws contract_violation where the slot is unknown,
-  /// was ready before, or the step has ended.
+  /// The gradient of `which` is computed, or added to once more. From any thread, in any order, as often in each step as
+  /// the slot is used (manifest::add); never blocks. What is not in the arena is copied there the last time, on the
+  /// calling thread. Throws contract_violation where the slot is unknown, was ready before, or the step has ended.
   void ready(slot which) {
     require(engine_ != nullptr, "ready: the step has ended; begin another one");
     engine_->ready(which);
   }
 
-  /// Waits until all gradients are averages. Throws sync_error where a gradient never became ready or any rank failed,
-  /// on every rank.
-  step_result finish() {
+  /// Waits until all gradients are averages. Throws sync_error where a gradient was not ready as often as it should, or
+  /// any rank failed, on every rank.
+  step_result finish()
+    requires(Purpose == step_purpose::synchronize)
+  {
     require(engine_ != nullptr, "finish: the step has ended already");
     return std::exchange(engine_, nullptr)->finish();
+  }
+
+  /// Does not wait for other ranks. Throws sync_error where a gradient was not ready as often as it should, on every rank.
+  void finish()
+    requires(Purpose == step_purpose::accumulate)
+  {
+    require(engine_ != nullptr, "finish: the step has ended already");
+    std::exchange(engine_, nullptr)->finish_accumulation();
   }
 
   /// Gives the step up on every rank, with a reason that all of them are told.

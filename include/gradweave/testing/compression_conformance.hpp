@@ -159,7 +159,9 @@ class compression_rank {
  private:
   static constexpr int stages_max = 64;
 
-  program_world world() const { return {backend_.rank(), backend_.size()}; }
+  program_world world() const {
+    return {backend_.rank(), backend_.size(), static_cast<std::uint32_t>(backend_.size())};
+  }
 
   /// Scratch holds what another bucket left there, and is fenced.
   template <stage_program Program>

@@ -1,0 +1,87 @@
+/// @file
+/// How steps treat gradients, beside the policies: plain choices, given to `synchronize` among them and told apart by
+/// their types. All ranks must choose alike.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include <gradweave/assert.hpp>
+#include <gradweave/description.hpp>
+
+namespace gradweave {
+
+/// What becomes of a gradient that never became ready in a step.
+enum class unused : std::uint8_t {
+  strict,     ///< the step throws on every rank, and names slot and bucket
+  zero_fill,  ///< it counts as zeros; where no rank has it, every rank's gradient stays as it was
+};
+
+/// What gradients are after a step.
+enum class averaging : std::uint8_t {
+  mean,           ///< the sum over ranks, divided by their number
+  sum,            ///< the sum over ranks
+  weighted_mean,  ///< over the samples of all ranks: step_options::samples says how many a rank's gradient is the mean of
+};
+
+/// Where the division of a mean by the number of ranks N happens. It matters where gradients, or what travels, have less
+/// than 32 bits: sums of float16 overflow above 65504, quotients below 6e-8 vanish.
+enum class division : std::uint8_t {
+  after,   ///< once, of the sum; two-phase reductions sum in float32, so that the sum can't overflow
+  before,  ///< of each rank's gradient
+  split,   ///< by the square root of N before, and again after
+};
+
+/// How often a gradient becomes ready in one step.
+enum class use_counts : std::uint8_t {
+  declared,  ///< as often as manifest::add was told: once where nothing is said
+  recorded,  ///< as often as in the first step, whose buckets travel at its end
+};
+
+/// The rules of a synchronizer.
+struct step_rules {
+  unused unused_gradients = unused::strict;
+  averaging average = averaging::mean;
+  division divide = division::after;
+  use_counts uses = use_counts::declared;
+
+  friend bool operator==(const step_rules&, const step_rules&) = default;
+
+  /// Throws contract_violation where two rules contradict each other.
+  void check() const {
+    require(average == averaging::mean || divide == division::after,
+            "synchronize: division::before and division::split are for averaging::mean");
+  }
+
+  /// What is not as usual.
+  void describe(description& sink) const {
+    if (unused_gradients == unused::zero_fill) {
+      sink.add("unused", "zero_fill");
+    }
+    if (average != averaging::mean) {
+      sink.add("averaging", average == averaging::sum ? "sum" : "weighted_mean");
+    }
+    if (divide != division::after) {
+      sink.add("division", divide == division::before ? "before" : "split");
+    }
+    if (uses == use_counts::recorded) {
+      sink.add("uses", "recorded");
+    }
+  }
+};
+
+/// A choice among the rules.
+template <class T>
+concept step_rule =
+    std::same_as<T, unused> || std::same_as<T, averaging> || std::same_as<T, division> || std::same_as<T, use_counts>;
+
+/// What one step of one rank may be told.
+struct step_options {
+  /// What this rank's gradient is the mean of, for averaging::weighted_mean: at most samples_max.
+  std::uint64_t samples = 1;
+};
+
+/// The most samples of a rank: up to it every integer is a double.
+inline constexpr std::uint64_t samples_max = std::uint64_t{1} << 53;
+
+}  // namespace gradweave

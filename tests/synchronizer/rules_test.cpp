@@ -1,0 +1,353 @@
+// The rules of a synchronizer, one by one: what users rely on, and what they are told.
+#include <gradweave/gradweave.hpp>
+
+#include <cmath>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <gradweave/testing/watchdog.hpp>
+
+using namespace gradweave;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Runs `body(backend)` on each rank; what the ranks that threw a sync_error were told.
+template <class Body>
+std::multiset<std::string> stories_of(int size, Body&& body) {
+  std::mutex telling;
+  std::multiset<std::string> told;
+  backend::run_loopback(size,
+                        [&](backend::loopback backend) {
+                          try {
+                            body(std::move(backend));
+                          } catch (const sync_error& error) {
+                            const std::lock_guard lock(telling);
+                            told.insert(error.what());
+                          }
+                        },
+                        {.timeout = 20s});
+  return told;
+}
+
+/// All of `size` ranks were told the same, and it says `part`.
+void check_one_story(const std::multiset<std::string>& told, std::size_t size, const std::string& part) {
+  REQUIRE(told.size() == size);
+  CHECK_MESSAGE(std::set(told.begin(), told.end()).size() == 1, *told.begin() << *told.rbegin());
+  CHECK_MESSAGE(told.begin()->find(part) != std::string::npos, *told.begin());
+}
+
+/// What ranks with gradients of these values end with, all elements alike.
+template <class Element, class... Policies>
+std::vector<double> averages(std::vector<double> values, Policies... policies) {
+  std::vector<double> ends(values.size());
+  backend::run_loopback(static_cast<int>(values.size()), [&](backend::loopback backend) {
+    const auto rank = static_cast<std::size_t>(backend.rank());
+    const auto stored = [&] {
+      if constexpr (std::is_same_v<Element, float16>) {
+        return to_float16(static_cast<float>(values[rank]));
+      } else {
+        return static_cast<Element>(values[rank]);
+      }
+    }();
+    std::vector<Element> gradient(37, stored);
+    manifest gradients;
+    const slot only = gradients.add("g", gradient);
+    auto sync = synchronize(std::move(gradients), std::move(backend), policies...);
+    sync.step([&](auto& step) { step.ready(only); });
+    if constexpr (std::is_same_v<Element, float16>) {
+      ends[rank] = static_cast<double>(to_float32(gradient[36]));
+    } else {
+      ends[rank] = static_cast<double>(gradient[36]);
+    }
+  });
+  return ends;
+}
+
+}  // namespace
+
+TEST_CASE("averaging: a sum is no mean, whatever travels") {
+  const testing::watchdog guard("sum");
+  CHECK(averages<float>({1, 2, 6}, averaging::sum) == std::vector<double>{9, 9, 9});
+  CHECK(averages<float>({1, 2, 6}, averaging::sum, compression::fp16{}) == std::vector<double>{9, 9, 9});
+  CHECK(averages<float>({1, 2, 6}, averaging::mean) == std::vector<double>{3, 3, 3});
+}
+
+TEST_CASE(
+    "averaging: two float16 ranks of 40000 do not overflow where the division comes after a sum in float32, or "
+    "before") {
+  const testing::watchdog guard("float16 overflow");
+  const std::vector<double> large = {40000, 40000};
+  CHECK(averages<float16>(large) == large);
+  CHECK(averages<float16>(large, division::before) == large);
+  CHECK(averages<float>(large, compression::fp16{}) == large);
+  CHECK(averages<float16>(large, compression::per_hop_rounding{}, division::before) == large);
+  CHECK(std::isinf(averages<float16>(large, averaging::sum)[0]));
+  CHECK(averages<float16>(large, compression::per_hop_rounding{}, division::split)[0] ==
+        doctest::Approx(40000).epsilon(2e-3));
+}
+
+TEST_CASE("averaging: float16 gradients of 6e-8 vanish where the division comes before") {
+  const testing::watchdog guard("float16 underflow");
+  const double smallest = std::ldexp(1, -24);
+  CHECK(averages<float16>({smallest, smallest}) == std::vector<double>{smallest, smallest});
+  CHECK(averages<float16>({smallest, smallest}, division::before) == std::vector<double>{0, 0});
+  CHECK(averages<float16>({smallest, smallest}, division::split)[0] == smallest);
+}
+
+TEST_CASE("averaging: a mean over samples weighs ranks by theirs; with as many on each it has a mean's bits") {
+  const testing::watchdog guard("weighted mean");
+  backend::run_loopback(3, [](backend::loopback backend) {
+    const auto rank = static_cast<std::uint64_t>(backend.rank());
+    std::vector<float> gradient(5);
+    manifest gradients;
+    const slot only = gradients.add("g", gradient);
+    auto sync = synchronize(std::move(gradients), std::move(backend), averaging::weighted_mean);
+    const auto backward = [&](auto& step) {
+      gradient.assign(5, static_cast<float>(rank) + 0.1F);
+      step.ready(only);
+    };
+    sync.step(backward, {.samples = rank == 2 ? 30U : 5U});
+    CHECK(static_cast<double>(gradient[4]) == doctest::Approx((0.1 * 5 + 1.1 * 5 + 2.1 * 30) / 40));
+    sync.step(backward, {.samples = 7});
+    CHECK(gradient[4] == (0.1F + 1.1F + 2.1F) / 3);
+    sync.step(backward, {.samples = 0});
+    CHECK(gradient[4] == 0);
+    CHECK_THROWS_AS(static_cast<void>(sync.begin_step({.samples = samples_max + 1})), contract_violation);
+  });
+}
+
+TEST_CASE(
+    "unused: under zero_fill a gradient that no rank used keeps its value, and one that some used is averaged with "
+    "zeros") {
+  const testing::watchdog guard("zero_fill");
+  backend::run_loopback(3, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> all(4, 3), some(4, 6), none(4, 8);
+    manifest gradients;
+    const slot all_slot = gradients.add("all", all);
+    const slot some_slot = gradients.add("some", some);
+    gradients.add_range("none", none.data(), none.size());
+    auto sync = synchronize(std::move(gradients), std::move(backend), unused::zero_fill);
+    const std::uint64_t sent = sync.statistics().bytes_on_wire;
+    sync.step([&](auto& step) {
+      step.ready(all_slot);
+      if (rank == 1) {
+        step.ready(some_slot);
+      }
+    });
+    CHECK(all[3] == 3);
+    CHECK(some[3] == 2);
+    CHECK(none[3] == 8);
+    const std::uint64_t with_bitmap = sync.statistics().bytes_on_wire - sent;
+    sync.step([&](auto& step) { step.ready(all_slot); });
+    CHECK(some[3] == 2);
+    CHECK(none[3] == 8);
+    CHECK(sync.statistics().bytes_on_wire - sent - with_bitmap < with_bitmap);  // all ranks used the same: no bitmap
+  });
+}
+
+TEST_CASE("unused: strict is the default, and names slot and bucket in the same step, on all ranks") {
+  const testing::watchdog guard("strict");
+  const auto told = stories_of(3, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> a(4), b(4);
+    manifest gradients;
+    const slot first = gradients.add("a", a);
+    const slot second = gradients.add("b", b);
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    sync.step([&](auto& step) {
+      step.ready(first);
+      if (rank != 1) {
+        step.ready(second);
+      }
+    });
+  });
+  check_one_story(told, 3, "rank 1, step 0, bucket 0 (slots 'b')");
+}
+
+TEST_CASE("uses: a gradient travels after its last use, one too many is an error at the call, one too few names it") {
+  const testing::watchdog guard("uses");
+  const auto told = stories_of(2, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> shared(4);
+    manifest gradients;
+    const slot only = gradients.add("shared", shared, uses{2});
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    sync.step([&](auto& step) {
+      shared.assign(4, 1);
+      step.ready(only);
+      shared.assign(4, static_cast<float>(3 + 2 * rank));
+      step.ready(only);
+      CHECK_THROWS_WITH_AS(
+          step.ready(only),
+          doctest::Contains("slot 'shared' is ready more than 2 times in one step; was backward called twice?"),
+          contract_violation);
+    });
+    CHECK(shared[0] == 4);
+    sync.step([&](auto& step) {
+      step.ready(only);
+      if (rank == 0) {
+        step.ready(only);
+      }
+    });
+  });
+  check_one_story(told, 2, "'shared' was so 1 of 2 times");
+}
+
+TEST_CASE("uses: other counts on another rank are told by name before the first step") {
+  const testing::watchdog guard("uses differ");
+  const auto told = stories_of(2, [](backend::loopback backend) {
+    std::vector<float> shared(4);
+    manifest gradients;
+    gradients.add("shared", shared, uses{static_cast<std::uint32_t>(1 + backend.rank())});
+    static_cast<void>(synchronize(std::move(gradients), std::move(backend)));
+  });
+  check_one_story(told, 2, "rank 1 has 'shared' float32 [4] used 2 times a step");
+}
+
+TEST_CASE("uses: recorded in the first step, also an accumulated one; a count that differs later names the slot") {
+  const testing::watchdog guard("recorded uses");
+  for (const bool accumulate_first : {false, true}) {
+    const auto told = stories_of(2, [&](backend::loopback backend) {
+      const int rank = backend.rank();
+      std::vector<float> often(4), once(4);
+      manifest gradients;
+      const slot many = gradients.add("often", often);
+      const slot one = gradients.add("once", once);
+      auto sync = synchronize(std::move(gradients), std::move(backend), use_counts::recorded);
+      const auto backward = [&](auto& step) {
+        often.assign(4, static_cast<float>(rank));
+        once.assign(4, static_cast<float>(4 * rank));
+        for (int use = 0; use < 3; ++use) {
+          step.ready(many);
+        }
+        step.ready(one);
+      };
+      if (accumulate_first) {
+        sync.accumulate(backward);
+        CHECK(once[0] == static_cast<float>(4 * rank));
+      }
+      for (int s = 0; s < 3; ++s) {
+        sync.step(backward);
+        CHECK(often[3] == 0.5F);
+        CHECK(once[3] == 2);
+      }
+      sync.step([&](auto& step) {
+        step.ready(many);
+        step.ready(one);
+        if (rank == 0) {
+          step.ready(many);
+          step.ready(many);
+          CHECK_THROWS_AS(step.ready(many), contract_violation);
+        }
+      });
+    });
+    check_one_story(told, 2, "'often' was so 1 of 3 times");
+  }
+}
+
+TEST_CASE("accumulation: sends nothing, leaves gradients alone, and survives a new plan") {
+  const testing::watchdog guard("accumulation");
+  backend::run_loopback(2, [](backend::loopback backend) {
+    const auto rank = static_cast<float>(backend.rank());
+    std::vector<std::vector<float>> parts(3, std::vector<float>(50));
+    manifest gradients;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      gradients.add_range("g" + std::to_string(i), parts[i].data(), parts[i].size());
+    }
+    auto sync = synchronize(std::move(gradients), std::move(backend), bucketing::ready_order{{200, 200}});
+    const auto backward = [&](auto& step) {
+      for (std::uint32_t i = 0; i < 3; ++i) {  // in registration order: not what was planned for
+        for (float& each : parts[i]) {
+          each += rank + 1;
+        }
+        step.ready({i});
+      }
+    };
+    for (int s = 0; s < 3; ++s) {
+      for (auto& part : parts) {
+        part.assign(50, 0);
+      }
+      const std::uint64_t sent = sync.statistics().bytes_on_wire;
+      sync.accumulate(backward);
+      sync.accumulate(backward);
+      CHECK(parts[2][49] == 2 * (rank + 1));
+      CHECK(sync.statistics().bytes_on_wire == sent);
+      sync.step(backward);
+      CHECK(parts[0][0] == 4.5F);
+      CHECK(parts[2][49] == 4.5F);
+    }
+    CHECK(sync.statistics().steps == 3);
+  });
+}
+
+TEST_CASE("accumulation: windows of different length are told in the next step, on all ranks") {
+  const testing::watchdog guard("windows");
+  const auto told = stories_of(3, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> gradient(4);
+    manifest gradients;
+    const slot only = gradients.add("g", gradient);
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    const auto backward = [&](auto& step) { step.ready(only); };
+    for (int window = 0; window < (rank == 2 ? 1 : 2); ++window) {
+      sync.accumulate(backward);
+    }
+    sync.step(backward);
+  });
+  check_one_story(told, 3, "different numbers of accumulated steps before it: 2 on rank 0, 1 on rank 2");
+}
+
+TEST_CASE("accumulation: a missing gradient, an exception or a forgotten end is told on all ranks") {
+  const testing::watchdog guard("failed accumulation");
+  for (const std::string fault : {"missing", "exception", "forgotten"}) {
+    CAPTURE(fault);
+    const auto told = stories_of(2, [&](backend::loopback backend) {
+      const int rank = backend.rank();
+      std::vector<float> gradient(4);
+      manifest gradients;
+      const slot only = gradients.add("g", gradient);
+      auto sync = synchronize(std::move(gradients), std::move(backend));
+      const auto backward = [&](auto& step) { step.ready(only); };
+      if (rank == 1) {
+        if (fault == "missing") {
+          sync.accumulate([](auto&) {});
+        } else if (fault == "exception") {
+          CHECK_THROWS_AS(sync.accumulate([](auto&) { throw std::runtime_error("out of paper"); }), std::runtime_error);
+        } else {
+          static_cast<void>(sync.begin_accumulation());
+        }
+      }
+      sync.step(backward);
+    });
+    check_one_story(told, 2,
+                    fault == "missing"     ? "(slots 'g')"
+                    : fault == "exception" ? "out of paper"
+                                           : "given up before its end");
+  }
+}
+
+TEST_CASE("rules: those that contradict each other, or that a rank chooses alone, are refused on all ranks") {
+  const testing::watchdog guard("rules");
+  std::vector<float> gradient(4);
+  manifest gradients;
+  gradients.add("g", gradient);
+  std::vector<backend::loopback> alone = backend::make_loopback(1);
+  CHECK_THROWS_AS(
+      static_cast<void>(synchronize(std::move(gradients), std::move(alone[0]), averaging::sum, division::before)),
+      contract_violation);
+  const auto told = stories_of(2, [](backend::loopback backend) {
+    const auto rule = backend.rank() == 0 ? unused::strict : unused::zero_fill;
+    std::vector<float> own(4);
+    manifest gradients_of_rank;
+    gradients_of_rank.add("g", own);
+    static_cast<void>(synchronize(std::move(gradients_of_rank), std::move(backend), rule));
+  });
+  check_one_story(told, 2, "zero_fill");
+}
