@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,38 @@
 
 namespace gw = gradweave;
 namespace gt = gradweave::testing;
+
+TEST_CASE("reference: rules of steps") {
+  const gt::watchdog guard("reference: rules of steps");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> table(4, 3), weights(4, 1);
+    const bool trains_head = backend.rank() == 1;
+    const std::uint64_t samples_here = trains_head ? 3 : 1;
+    // [rules]
+    gw::manifest gradients;
+    const gw::slot embedding = gradients.add("embedding", table, gw::uses{2});  // two parts of the model share it
+    const gw::slot head = gradients.add("head", weights);
+    auto sync =
+        gw::synchronize(std::move(gradients), std::move(backend), gw::unused::zero_fill, gw::averaging::weighted_mean);
+    sync.accumulate([&](auto& step) {  // sends nothing: what it leaves in the gradients is yours to add to
+      step.ready(embedding);
+      step.ready(embedding);
+      step.ready(head);
+    });
+    sync.step(
+        [&](auto& step) {
+          step.ready(embedding);
+          step.ready(embedding);  // now it is complete
+          if (trains_head) {
+            step.ready(head);
+          }
+        },
+        {.samples = samples_here});
+    // [/rules]
+    CHECK(table[0] == 3);
+    CHECK(weights[0] == 0.75F);
+  });
+}
 
 TEST_CASE("reference: the kit of tensors") {
   // [tensor_kit]

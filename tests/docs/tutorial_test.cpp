@@ -223,14 +223,17 @@ TEST_CASE("tutorial: a trainer that accumulates takes one step for several backw
         each += batch;
       }
     };
+    std::size_t next = 0;
     // [accumulate]
     gradient.assign(gradient.size(), 0);
-    sync.step([&](auto& step) {
-      for (const float batch : micro_batches) {
-        add_gradient(batch);  // the trainer sums; every rank takes as many micro-batches
-      }
-      step.ready(slot);  // once, after the last of them
-    });
+    const auto backward = [&](auto& step) {
+      add_gradient(micro_batches[next++]);  // the trainer sums
+      step.ready(slot);
+    };
+    while (next + 1 < micro_batches.size()) {
+      sync.accumulate(backward);  // sends nothing
+    }
+    sync.step(backward);
     // [/accumulate]
     CHECK(gradient[3] == 6.5F);
   });

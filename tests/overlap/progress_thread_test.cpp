@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -17,9 +18,17 @@ struct queue_work {
   std::atomic<int> taken{0};
   std::atomic<bool> closing{false};
   std::atomic<bool> done{false};
-  std::atomic<std::thread::id> driver;  // a lane may look for work once more after the end
+  std::atomic<std::thread::id> driver;
+  std::mutex changing;  // a lane may look for work once more after the end, while the next step begins
+
+  void begin_step(int more) {
+    const std::lock_guard lock(changing);
+    closing = done = false;
+    given += more;
+  }
 
   lane_status advance() noexcept {
+    const std::lock_guard lock(changing);
     driver = std::this_thread::get_id();
     if (taken < given) {
       ++taken;
@@ -41,8 +50,7 @@ TEST_CASE("progress_thread: takes work on its own thread as it comes, before the
   queue_work work;
   auto lane = overlap::progress_thread{}.make_lane(work);
   for (int step = 0; step < 200; ++step) {
-    work.closing = work.done = false;
-    work.given += 2;
+    work.begin_step(2);
     lane.notify();
     while (step == 0 && work.taken < work.given) {  // without drain
       std::this_thread::yield();
