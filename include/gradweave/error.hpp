@@ -19,6 +19,7 @@ enum class errc {
   peer_lost,              ///< a rank's connection closed, or its thread ended, in the middle of the job
   timed_out,              ///< a rank did not arrive before the deadline
   plan_invalid,           ///< a bucketing policy returned a plan that does not hold each gradient exactly once
+  parameters_diverged,    ///< ranks hold different parameters
   internal,               ///< something unexpected, e.g. memory ran out on the lane
 };
 
@@ -35,6 +36,7 @@ class sync_error_category final : public std::error_category {
       case errc::peer_lost: return "peer lost";
       case errc::timed_out: return "timed out";
       case errc::plan_invalid: return "plan invalid";
+      case errc::parameters_diverged: return "parameters diverged";
       case errc::internal: return "internal failure";
     }
     return "unknown failure";

@@ -38,12 +38,23 @@ enum class use_counts : std::uint8_t {
   recorded,  ///< as often as in the first step, whose buckets travel at its end
 };
 
+/// What is done about parameters, those that were registered beside their gradients.
+struct parameters {
+  int broadcast_from = 0;  ///< the rank whose values all ranks begin with
+  /// Every so many steps ranks compare their parameters' checksums, and all throw where any differs; 0: only at the start.
+  /// The parameters then have to live as long as the synchronizer.
+  std::uint64_t compare_every = 0;
+
+  friend bool operator==(const parameters&, const parameters&) = default;
+};
+
 /// The rules of a synchronizer.
 struct step_rules {
   unused unused_gradients = unused::strict;
   averaging average = averaging::mean;
   division divide = division::after;
   use_counts uses = use_counts::declared;
+  parameters values;
 
   friend bool operator==(const step_rules&, const step_rules&) = default;
 
@@ -67,13 +78,17 @@ struct step_rules {
     if (uses == use_counts::recorded) {
       sink.add("uses", "recorded");
     }
+    if (values != parameters{}) {
+      sink.add("parameters.broadcast_from", values.broadcast_from);
+      sink.add("parameters.compare_every", values.compare_every);
+    }
   }
 };
 
 /// A choice among the rules.
 template <class T>
-concept step_rule =
-    std::same_as<T, unused> || std::same_as<T, averaging> || std::same_as<T, division> || std::same_as<T, use_counts>;
+concept step_rule = std::same_as<T, unused> || std::same_as<T, averaging> || std::same_as<T, division> ||
+                    std::same_as<T, use_counts> || std::same_as<T, parameters>;
 
 /// What one step of one rank may be told.
 struct step_options {

@@ -75,6 +75,10 @@ class synchronizer {
     run(begin_accumulation(), std::forward<Backward>(backward));
   }
 
+  /// Compares the parameters of all ranks, between steps; every rank has to call it. Throws sync_error on all of them where
+  /// any differs, and names the first slot that does. The registered parameters must still exist.
+  void compare_parameters() { engine_->compare_parameters(); }
+
   /// Where the collectives keep a slot's gradient: for a tensor with memory of its own the copy in the arena, which one
   /// rank alone never makes.
   template <element Element>

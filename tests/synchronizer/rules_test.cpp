@@ -351,3 +351,47 @@ TEST_CASE("rules: those that contradict each other, or that a rank chooses alone
   });
   check_one_story(told, 2, "zero_fill");
 }
+
+TEST_CASE("parameters: begin as those of the chosen rank; the first that diverges is named on all ranks") {
+  const testing::watchdog guard("parameters");
+  for (const bool asked : {false, true}) {
+    const auto told = stories_of(3, [&](backend::loopback backend) {
+      const int rank = backend.rank();
+      std::vector<float> first(5, static_cast<float>(rank)), second(3, static_cast<float>(-rank)), gradient(5),
+          other(3);
+      manifest gradients;
+      const slot one = gradients.add("first", first, gradient);
+      const slot two = gradients.add("second", second, other);
+      auto sync = synchronize(std::move(gradients), std::move(backend),
+                              parameters{.broadcast_from = 2, .compare_every = asked ? 0U : 2U});
+      CHECK(first[4] == 2);
+      CHECK(second[2] == -2);
+      const auto backward = [&](auto& step) {
+        step.ready(one);
+        step.ready(two);
+      };
+      sync.compare_parameters();
+      sync.step(backward);
+      sync.step(backward);
+      second[1] += rank == 1 ? 1e-6F : 0;
+      if (asked) {
+        sync.compare_parameters();
+      }
+      sync.step(backward);
+      sync.step(backward);
+    });
+    check_one_story(told, 3, "(slots 'second'): the parameter of slot 'second' differs between rank 0 and rank 1");
+  }
+}
+
+TEST_CASE("parameters: a rank that there is not is refused on all ranks") {
+  const testing::watchdog guard("parameters from nowhere");
+  backend::run_loopback(2, [](backend::loopback backend) {
+    std::vector<float> value(5), gradient(5);
+    manifest gradients;
+    gradients.add("g", value, gradient);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(synchronize(std::move(gradients), std::move(backend), parameters{.broadcast_from = 2})),
+        doctest::Contains("parameters are to come from rank 2; there are ranks 0 to 1"), contract_violation);
+  });
+}

@@ -174,16 +174,4 @@ void agree(Backend& backend, const description& said) {
   }
 }
 
-/// Rank 0's values of all parameters that were registered, on every rank.
-template <host_backend Backend>
-void broadcast_parameters(Backend& backend, std::span<const manifest_entry> entries) {
-  std::vector<extent> parameters;
-  for (const manifest_entry& entry : entries) {
-    if (entry.parameter) {
-      append_extent(parameters, entry.parameter->data(), entry.parameter->bytes());
-    }
-  }
-  run_collective(backend, {.operation = collective::broadcast, .data = parameters});
-}
-
 }  // namespace gradweave::detail

@@ -33,6 +33,7 @@
 #include <gradweave/synchronizer/averager.hpp>
 #include <gradweave/synchronizer/bucket_line.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
+#include <gradweave/synchronizer/parameters.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
 #include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/step_meter.hpp>
@@ -126,7 +127,10 @@ class engine {
       throw sync_error(*failure_);
     }
     if (size() > 1) {
-      share([&] { settle_zeros(); });
+      share([&] { zeros_.settle(backend_, gradients_, line_.outcome().same_slots_unused); });
+      if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
+        share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
+      }
     }
     const std::uint64_t non_finite = line_.outcome().non_finite;
     meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
@@ -152,6 +156,12 @@ class engine {
       throw sync_error(*failure_);
     }
     ++accumulated_;
+  }
+
+  void compare_parameters() {
+    std::lock_guard lock(mutex_);
+    require(!open_, "compare_parameters: a step is open");
+    share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
   }
 
   /// Gives the step up on every rank, and returns once the lane touches no gradient any more. Does not throw.
@@ -239,7 +249,8 @@ class engine {
         learning_ = true;
       }
       if (size() > 1) {
-        broadcast_parameters(backend_, gradients_.entries());
+        broadcast_parameters(backend_, rules_.values.broadcast_from, gradients_.entries());
+        detail::compare_parameters(backend_, gradients_.entries());
       }
     });
     return arena;
@@ -290,16 +301,6 @@ class engine {
   void count_down(slot which) {
     if (sending_ && line_.count_down(which) && size() > 1) {
       lane_.notify();
-    }
-  }
-
-  /// After a step: gradients that this rank did not use are averages, where another has used them, or what they were.
-  void settle_zeros() {
-    if (line_.outcome().same_slots_unused) {
-      zeros_.settle(gradients_, [](slot) { return false; });
-    } else {
-      zeros_.exchange(backend_, gradients_.size());
-      zeros_.settle(gradients_, [&](slot which) { return zeros_.is_used_anywhere(which); });
     }
   }
 

@@ -96,12 +96,14 @@ step_rules pick_rules(const Policies&... policies) {
   static_assert(((count_policies<is_rule<unused>::same, Policies...> <= 1) &&
                  (count_policies<is_rule<averaging>::same, Policies...> <= 1) &&
                  (count_policies<is_rule<division>::same, Policies...> <= 1) &&
-                 (count_policies<is_rule<use_counts>::same, Policies...> <= 1)),
-                "synchronize: two rules of one type, of unused, averaging, division and use_counts");
+                 (count_policies<is_rule<use_counts>::same, Policies...> <= 1) &&
+                 (count_policies<is_rule<parameters>::same, Policies...> <= 1)),
+                "synchronize: two rules of one type, of unused, averaging, division, use_counts and parameters");
   return {.unused_gradients = pick_policy<is_rule<unused>::same>(unused::strict, policies...),
           .average = pick_policy<is_rule<averaging>::same>(averaging::mean, policies...),
           .divide = pick_policy<is_rule<division>::same>(division::after, policies...),
-          .uses = pick_policy<is_rule<use_counts>::same>(use_counts::declared, policies...)};
+          .uses = pick_policy<is_rule<use_counts>::same>(use_counts::declared, policies...),
+          .values = pick_policy<is_rule<parameters>::same>(parameters{}, policies...)};
 }
 
 /// The policy with what the environment says in place of its own options, where it listens to the environment.

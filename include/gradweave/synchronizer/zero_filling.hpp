@@ -44,14 +44,18 @@ class zero_filling {
     return hash;
   }
 
-  /// After the step. Where `is_used(slot)`, on another rank, gradients become the averages; elsewhere what they were.
-  template <class IsUsed>
-  void settle(gradient_table& gradients, IsUsed&& is_used) {
+  /// After the step: what another rank has used becomes the average, the rest what it was. `all_alike`: all ranks used the
+  /// same slots, so that nothing has to be asked.
+  template <host_backend Backend>
+  void settle(Backend& backend, gradient_table& gradients, bool all_alike) {
+    if (!all_alike) {
+      exchange(backend, gradients.size());
+    }
     std::size_t kept = 0;
     for (const slot which : filled_) {
       const std::span<std::byte> memory = gradients.range(which);
       const bool copied = gradients.is_copied(which);
-      if (is_used(which)) {
+      if (!all_alike && is_used_anywhere(which)) {
         gradients.copy_out(which);
       } else if (!copied && !memory.empty()) {
         std::memcpy(memory.data(), kept_.data() + kept, memory.size());
@@ -60,7 +64,20 @@ class zero_filling {
     }
   }
 
-  /// Of all ranks: one bit a slot, set where it was used. Holds the memory for it.
+ private:
+  /// Makes the memory that the collectives work on zeros. What a gradient itself lives in is kept first.
+  void fill(const gradient_table& gradients, slot which) {
+    const std::span<std::byte> memory = gradients.range(which);
+    filled_.push_back(which);
+    if (!gradients.is_copied(which)) {
+      kept_.insert(kept_.end(), memory.begin(), memory.end());
+    }
+    if (!memory.empty()) {
+      std::memset(memory.data(), 0, memory.size());
+    }
+  }
+
+  /// Of all ranks: one bit a slot, set where it was used.
   template <host_backend Backend>
   void exchange(Backend& backend, std::size_t slots) {
     const std::size_t bytes = (slots + 7) / 8;
@@ -85,22 +102,8 @@ class zero_filling {
     }
   }
 
-  /// After exchange().
   bool is_used_anywhere(slot which) const {
     return (used_[which.index / 8] & (std::byte{1} << (which.index % 8))) != std::byte{0};
-  }
-
- private:
-  /// Makes the memory that the collectives work on zeros. What a gradient itself lives in is kept first.
-  void fill(const gradient_table& gradients, slot which) {
-    const std::span<std::byte> memory = gradients.range(which);
-    filled_.push_back(which);
-    if (!gradients.is_copied(which)) {
-      kept_.insert(kept_.end(), memory.begin(), memory.end());
-    }
-    if (!memory.empty()) {
-      std::memset(memory.data(), 0, memory.size());
-    }
   }
 
   std::vector<slot> filled_;

@@ -1,0 +1,82 @@
+/// @file
+/// Parameters are equal on all ranks: one rank's values at the start, and a comparison whenever it is asked for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradweave/assert.hpp>
+#include <gradweave/backend/concept.hpp>
+#include <gradweave/element.hpp>
+#include <gradweave/error.hpp>
+#include <gradweave/extent.hpp>
+#include <gradweave/manifest.hpp>
+
+namespace gradweave::detail {
+
+/// The values that rank `root` has of all parameters, on every rank. Throws contract_violation where there is no such
+/// rank.
+template <host_backend Backend>
+void broadcast_parameters(Backend& backend, int root, std::span<const manifest_entry> entries) {
+  if (root < 0 || root >= backend.size()) {
+    violate("synchronize: parameters are to come from rank " + std::to_string(root) + "; there are ranks 0 to " +
+            std::to_string(backend.size() - 1));
+  }
+  std::vector<extent> parameters;
+  for (const manifest_entry& entry : entries) {
+    if (entry.parameter) {
+      append_extent(parameters, entry.parameter->data(), entry.parameter->bytes());
+    }
+  }
+  run_collective(backend, {.operation = collective::broadcast, .root = root, .data = parameters});
+}
+
+/// Differs where any bit does, but for one case in 2^64: each word is mixed in by a multiplication that can be undone.
+inline std::uint64_t digest_of(std::span<const std::byte> bytes) {
+  std::uint64_t hash = bytes.size() * 0xbf58476d1ce4e5b9U;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof hash) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, bytes.size() - i < sizeof word ? bytes.size() - i : sizeof word);
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15U;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+/// Throws sync_error(parameters_diverged) on every rank where any parameter has other bits than on rank 0: it names the
+/// first such slot, and a rank. Parameters must still exist.
+template <host_backend Backend>
+void compare_parameters(Backend& backend, std::span<const manifest_entry> entries) {
+  std::vector<std::uint64_t> digests(entries.size() * static_cast<std::size_t>(backend.size()));
+  std::vector<std::size_t> pieces;
+  for (int r = 0; r <= backend.size(); ++r) {
+    pieces.push_back(static_cast<std::size_t>(r) * entries.size());
+  }
+  const auto of_rank = [&](int rank) { return std::span(digests).subspan(pieces[static_cast<std::size_t>(rank)]); };
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (const auto& parameter = entries[i].parameter) {
+      of_rank(backend.rank())[i] = digest_of(std::span(std::as_const(*parameter).data(), parameter->bytes()));
+    }
+  }
+  const extent whole{reinterpret_cast<std::byte*>(digests.data()), digests.size() * sizeof(std::uint64_t), 0};
+  run_collective(
+      backend,
+      {.operation = collective::all_gather, .kind = element_kind::uint64, .data = {&whole, 1}, .pieces = pieces});
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (int r = 1; r < backend.size(); ++r) {
+      if (of_rank(r)[i] != of_rank(0)[i]) {
+        failure cause{errc::parameters_diverged, r, -1, -1, {entries[i].name}, ""};
+        cause.detail = "the parameter of slot '" + entries[i].name + "' differs between rank 0 and rank " +
+                       std::to_string(r) + "; update it on every rank alike, from the synchronized gradient";
+        throw sync_error(std::move(cause));
+      }
+    }
+  }
+}
+
+}  // namespace gradweave::detail
