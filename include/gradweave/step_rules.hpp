@@ -38,6 +38,12 @@ enum class use_counts : std::uint8_t {
   recorded,  ///< as often as in the first step, whose buckets travel at its end
 };
 
+/// What a mean divides by while ranks that have run out of data take part in the steps of others (synchronizer::join).
+enum class joined_ranks : std::uint8_t {
+  counted,   ///< by the number of all ranks: a step weighs less, the fewer have data
+  left_out,  ///< by the number of those that have data; that costs a small collective a step
+};
+
 /// What is done about parameters, those that were registered beside their gradients.
 struct parameters {
   int broadcast_from = 0;  ///< the rank whose values all ranks begin with
@@ -54,14 +60,22 @@ struct step_rules {
   averaging average = averaging::mean;
   division divide = division::after;
   use_counts uses = use_counts::declared;
-  parameters values;
+  joined_ranks joined = joined_ranks::counted;
+  parameters values = {};
 
   friend bool operator==(const step_rules&, const step_rules&) = default;
+
+  /// Whether ranks count differently in an average.
+  bool is_weighted() const { return average == averaging::weighted_mean || joined == joined_ranks::left_out; }
 
   /// Throws contract_violation where two rules contradict each other.
   void check() const {
     require(average == averaging::mean || divide == division::after,
             "synchronize: division::before and division::split are for averaging::mean");
+    require(
+        joined == joined_ranks::counted || (average == averaging::mean && divide == division::after),
+        "synchronize: joined_ranks::left_out is for averaging::mean with division::after; a sum has nothing to divide "
+        "by, and a weighted mean leaves out who has no samples anyway");
   }
 
   /// What is not as usual.
@@ -78,6 +92,9 @@ struct step_rules {
     if (uses == use_counts::recorded) {
       sink.add("uses", "recorded");
     }
+    if (joined == joined_ranks::left_out) {
+      sink.add("joined_ranks", "left_out");
+    }
     if (values != parameters{}) {
       sink.add("parameters.broadcast_from", values.broadcast_from);
       sink.add("parameters.compare_every", values.compare_every);
@@ -88,7 +105,7 @@ struct step_rules {
 /// A choice among the rules.
 template <class T>
 concept step_rule = std::same_as<T, unused> || std::same_as<T, averaging> || std::same_as<T, division> ||
-                    std::same_as<T, use_counts> || std::same_as<T, parameters>;
+                    std::same_as<T, use_counts> || std::same_as<T, parameters> || std::same_as<T, joined_ranks>;
 
 /// What one step of one rank may be told.
 struct step_options {

@@ -75,6 +75,30 @@ class synchronizer {
     run(begin_accumulation(), std::forward<Backward>(backward));
   }
 
+  /// For a rank that has no data left while others have: takes part in their steps with zeros until all ranks have called
+  /// this, and calls `after_step()` after each, where its gradients are the averages that all ranks have. Update the
+  /// parameters there as after any other step, and all ranks end with the same ones. Throws as a step does.
+  template <std::invocable AfterStep>
+  void join(AfterStep&& after_step) {
+    while (size() > 1 && engine_->shadow_step()) {
+      try {
+        after_step();
+      } catch (const std::exception& thrown) {
+        engine_->abandon((std::string("an exception in join: ") + thrown.what()).c_str());
+        throw;
+      }
+    }
+  }
+
+  /// The same without updates: at the end the registered parameters, which must still exist, are taken over from a rank
+  /// that had data to the last.
+  void join() {
+    if (size() > 1) {
+      join([] {});
+      engine_->broadcast_parameters_of_last();
+    }
+  }
+
   /// Compares the parameters of all ranks, between steps; every rank has to call it. Throws sync_error on all of them where
   /// any differs, and names the first slot that does. The registered parameters must still exist.
   void compare_parameters() { engine_->compare_parameters(); }

@@ -14,6 +14,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
+constexpr std::size_t piece_bytes = std::size_t{64} << 10;
+
 /// A transport that moves at most a few bytes a call, so that elements arrive in parts.
 class stuttering_transport {
  public:
@@ -59,7 +61,7 @@ TEST_CASE("executor: reduces right when elements arrive in parts and buffers lie
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      executor run(stuttering_transport(std::move(ends[static_cast<std::size_t>(rank)])), 30s);
+      executor run(stuttering_transport(std::move(ends[static_cast<std::size_t>(rank)])), 30s, piece_bytes);
       std::vector<double> values(count);
       for (std::size_t i = 0; i < count; ++i) {
         values[i] = static_cast<double>(i * static_cast<std::size_t>(rank + 1));
@@ -97,7 +99,7 @@ TEST_CASE("executor: a timeout names the rank that did not enter the collective"
   std::vector<std::thread> threads;
   for (const int rank : {0, 2}) {  // rank 1 never comes, but stays connected
     threads.emplace_back([&, rank] {
-      executor run(std::move(ends[static_cast<std::size_t>(rank)]), 200ms);
+      executor run(std::move(ends[static_cast<std::size_t>(rank)]), 200ms, piece_bytes);
       std::vector<float> values(96);
       const extent all{reinterpret_cast<std::byte*>(values.data()), 96 * sizeof(float), 0};
       std::vector<std::size_t> cut;
@@ -130,12 +132,12 @@ TEST_CASE("executor: a peer that entered and is gone before it has taken everyth
       .operation = collective::broadcast, .kind = element_kind::float32, .data = {&whole, 1}};
   schedule sending;
   sending.send(1, {operand_buffer::data, 0, values.size()});
-  executor sender(std::move(ends[0]), 20s);
+  executor sender(std::move(ends[0]), 20s, piece_bytes);
   sender.start(request, sending);
   {
     schedule receiving;
     receiving.receive(0, {operand_buffer::data, 0, values.size()});
-    executor receiver(std::move(ends[1]), 20s);
+    executor receiver(std::move(ends[1]), 20s, piece_bytes);
     receiver.start(request, receiving);
     CHECK_FALSE(receiver.poll());
     CHECK_FALSE(sender.poll());
@@ -161,10 +163,10 @@ TEST_CASE("executor: a timeout names the rank that has entered and takes no more
   sending.send(1, {operand_buffer::data, 0, values.size()});
   schedule receiving;
   receiving.receive(0, {operand_buffer::data, 0, values.size()});
-  executor receiver(std::move(ends[1]), 20s);
+  executor receiver(std::move(ends[1]), 20s, piece_bytes);
   receiver.start(request, receiving);
   CHECK_FALSE(receiver.poll());
-  executor sender(std::move(ends[0]), 20ms);
+  executor sender(std::move(ends[0]), 20ms, piece_bytes);
   sender.start(request, sending);
   try {
     finish(sender);
@@ -178,7 +180,7 @@ TEST_CASE("executor: a timeout names the rank that has entered and takes no more
 
 TEST_CASE("executor: a second start before the first is complete is a contract violation") {
   auto ends = in_process_transport::connect(2);
-  executor run(std::move(ends[0]), 1s);
+  executor run(std::move(ends[0]), 1s, piece_bytes);
   schedule plan;
   plan.send(1, {operand_buffer::scratch, 0, 1});
   run.start({}, plan);

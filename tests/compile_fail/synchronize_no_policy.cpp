@@ -1,4 +1,4 @@
-// EXPECT: synchronize: an argument after the backend is no policy; pass bucketing, compression \(or a codec\) and overlap policies, in any order
+// EXPECT: synchronize: an argument after the backend is no policy; pass bucketing, compression \(or a codec\) and overlap policies, and rules such as unused::zero_fill, in any order
 // EXPECT: bucketing: plan\(const bucketing_input&\) must be const and return bucket_plan
 // EXPECT: codec: encode\(span<const float>, span<byte>\) must be const and return std::size_t, the number of values that are not finite
 // EXPECT: compression: prepare\(const bucket_layout&, program_world\) must be const and return a stage_program

@@ -1,5 +1,5 @@
 // Laws 1 and 3 under every rule: seeded programs in which ranks use some gradients and others not, several times, after
-// accumulating, with samples of their own; against a reference in double precision.
+// accumulating, with samples of their own, until they run out of data; against a reference in double precision.
 #include <gradweave/gradweave.hpp>
 
 #include <algorithm>
@@ -29,12 +29,17 @@ struct behaviour {
   step_rules rules;
   std::vector<trial_slot> slots;
   std::uint64_t seed;
+  bool runs_out;  ///< ranks do, some before others
 
   explicit behaviour(std::uint64_t from) : slots(random_slots(from, 3 + from % 12)), seed(from) {
     std::mt19937_64 random(from);
     rules.unused_gradients = random() % 2 == 0 ? unused::strict : unused::zero_fill;
     rules.average = static_cast<averaging>(random() % 3);
     rules.divide = rules.average == averaging::mean ? static_cast<division>(random() % 3) : division::after;
+    runs_out = random() % 2 == 0;
+    if (rules.average == averaging::mean && rules.divide == division::after) {
+      rules.joined = static_cast<joined_ranks>(random() % 2);
+    }
     rules.uses = random() % 3 == 0 ? use_counts::recorded : use_counts::declared;
     for (trial_slot& each : slots) {
       each.times = static_cast<std::uint32_t>(1 + random() % 3);
@@ -47,18 +52,33 @@ struct behaviour {
     return h ^ h >> 32;
   }
 
+  static constexpr std::uint64_t steps = 3;
+
+  bool has_data(int rank, std::uint64_t step) const {
+    return !runs_out || step < 1 + draw(4, static_cast<std::uint64_t>(rank), 0) % steps;
+  }
   bool uses_slot(int rank, std::uint64_t step, std::size_t which) const {
+    if (!has_data(rank, step)) {
+      return false;
+    }
     const bool learning = rules.uses == use_counts::recorded && step == 0;
     return rules.unused_gradients == unused::strict || learning ||
            draw(1, step * 64 + which, static_cast<std::uint64_t>(rank)) % 4 != 0;
   }
   std::uint64_t accumulations(std::uint64_t step) const { return draw(2, step, 0) % 3; }
   std::uint64_t samples(int rank, std::uint64_t step) const {
-    return draw(3, step, static_cast<std::uint64_t>(rank)) % 50;
+    return !has_data(rank, step) ? 0 : draw(3, step, static_cast<std::uint64_t>(rank)) % 50;
   }
 
   /// How much a rank's gradient counts in the average.
   double weight(int rank, int size, std::uint64_t step) const {
+    if (rules.joined == joined_ranks::left_out) {
+      int live = 0;
+      for (int r = 0; r < size; ++r) {
+        live += has_data(r, step) ? 1 : 0;
+      }
+      return 1.0 / live;
+    }
     if (rules.average != averaging::weighted_mean) {
       return rules.average == averaging::sum ? 1 : 1.0 / size;
     }
@@ -123,28 +143,21 @@ std::string check_step(const behaviour& does, const policy_choice& choice, const
 }
 
 void run_behaviour(network over, const behaviour& does, int size, const policy_choice& choice) {
-  constexpr std::uint64_t steps = 3;
   std::mutex checking;
-  std::vector<std::vector<std::byte>> results(steps);
+  std::vector<std::vector<std::byte>> results(behaviour::steps);
   run_ranks(over, size, [&](any_backend backend) {
     const int rank = backend.rank();
     trial_model model(does.slots);
     auto sync = synchronize_trial(model, std::move(backend), choice, does.rules);
-    for (std::uint64_t s = 0; s < steps; ++s) {
-      const auto backward = [&](auto& step) {
-        for (const std::uint32_t which : all_uses(does, rank, s)) {
-          model.fill(does.seed, rank, s, which);
-          step.ready({which});
-        }
-      };
-      std::vector<std::vector<std::byte>> before;
+    std::vector<std::vector<std::byte>> before;
+    const auto remember = [&] {
+      before.clear();
       for (std::size_t which = 0; which < model.size(); ++which) {
         before.push_back(model.tensor(which).bytes());
       }
-      for (std::uint64_t window = 0; window < does.accumulations(s); ++window) {
-        sync.accumulate(backward);
-      }
-      sync.step(backward, {.samples = does.samples(rank, s)});
+    };
+    std::uint64_t s = 0;
+    const auto check = [&] {
       const std::string fault = check_step(does, choice, model, before, size, s);
       const std::lock_guard lock(checking);
       const std::string run = std::string(name_of(over)) + ", seed " + std::to_string(does.seed) + ", " +
@@ -154,13 +167,30 @@ void run_behaviour(network over, const behaviour& does, int size, const policy_c
       }
       results[s] = results[s].empty() ? model.bytes() : results[s];
       CHECK_MESSAGE(results[s] == model.bytes(), run << "ranks differ");
+      ++s;
+      remember();
+    };
+    remember();
+    while (s < behaviour::steps && does.has_data(rank, s)) {
+      const auto backward = [&](auto& step) {
+        for (const std::uint32_t which : all_uses(does, rank, s)) {
+          model.fill(does.seed, rank, s, which);
+          step.ready({which});
+        }
+      };
+      for (std::uint64_t window = 0; window < does.accumulations(s); ++window) {
+        sync.accumulate(backward);
+      }
+      sync.step(backward, {.samples = does.samples(rank, s)});
+      check();
     }
+    sync.join(check);
   });
 }
 
 }  // namespace
 
-TEST_CASE("laws 1 and 3: unused gradients, several uses, accumulation, sums and weighted means") {
+TEST_CASE("laws 1 and 3: unused gradients, several uses, accumulation, sums, weighted means and uneven inputs") {
   const testing::watchdog guard("behaviour laws");
   std::uint64_t seed = 1;
   for (const law_case& each : networks_and_policies()) {

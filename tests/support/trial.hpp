@@ -245,7 +245,7 @@ class trial_model {
 template <class Backend>
 auto synchronize_trial(trial_model& model, Backend backend, const policy_choice& choice, const step_rules& rules = {}) {
   return synchronize(model.make_manifest(), std::move(backend), choice.overlap, choice.compression, choice.bucketing,
-                     rules.unused_gradients, rules.average, rules.divide, rules.uses);
+                     rules.unused_gradients, rules.average, rules.divide, rules.uses, rules.joined, rules.values);
 }
 
 /// The slots in an order of its own for each rank and step.

@@ -44,6 +44,6 @@ TEST_CASE("bucket_line: buckets go in their order, whichever is complete first, 
     CHECK(second[1] == 4);
     const step_record own{.unused_digest = static_cast<std::uint64_t>(backend.rank())};
     CHECK(run(&own) == lane_status::finished);
-    CHECK_FALSE(line.outcome().same_slots_unused);
+    CHECK(line.outcome().slots_differ);
   });
 }

@@ -395,3 +395,125 @@ TEST_CASE("parameters: a rank that there is not is refused on all ranks") {
         doctest::Contains("parameters are to come from rank 2; there are ranks 0 to 1"), contract_violation);
   });
 }
+
+namespace {
+
+/// Ranks with `batches[rank]` steps of data each; they update a parameter by each gradient, which is 12 on every rank.
+/// What the parameters are at the end.
+template <class Join, class... Rules>
+std::vector<float> train_unevenly(std::vector<int> batches, Join join, Rules... rules) {
+  std::vector<float> ends(batches.size());
+  backend::run_loopback(static_cast<int>(batches.size()), [&](backend::loopback backend) {
+    const auto rank = static_cast<std::size_t>(backend.rank());
+    std::vector<float> value(3, static_cast<float>(rank)), gradient(3), rarely_used(2), never(2, 5);
+    manifest gradients;
+    const slot only = gradients.add("g", value, gradient);
+    gradients.add("never", never);
+    const slot rare = gradients.add("rare", rarely_used);
+    auto sync = synchronize(std::move(gradients), std::move(backend), rules..., unused::zero_fill);
+    const auto update = [&] {
+      for (float& each : value) {
+        each -= gradient[0] + 100 * rarely_used[1];
+      }
+    };
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (int batch = 0; batch < batches[rank]; ++batch) {
+        rarely_used.assign(2, 0);
+        sync.step([&](auto& step) {
+          gradient.assign(3, 12);
+          step.ready(only);
+          if (rank == 0 && batch == 2) {
+            rarely_used.assign(2, 6);
+            step.ready(rare);
+          }
+        });
+        update();
+      }
+      rarely_used.assign(2, 0);
+      join(sync, [&] {
+        update();
+        rarely_used.assign(2, 0);
+      });
+    }
+    CHECK(never[1] == 5);
+    ends[rank] = value[2];
+  });
+  return ends;
+}
+
+}  // namespace
+
+TEST_CASE("join: ranks that have run out take part with zeros, update alike, and end with the same parameters") {
+  const testing::watchdog guard("join");
+  const auto updating = [](auto& sync, auto after_step) { sync.join(after_step); };
+  // Averages over all: steps with 3, 2 and 1 ranks weigh 12, 8 and 4; the rare gradient is 6 / 3 in one of them.
+  CHECK(train_unevenly({4, 1, 2}, updating) == std::vector<float>(3, -2 * (12 + 8 + 4 + 4 + 200)));
+  // Over those with data all steps weigh 12, and the rare gradient is 6.
+  CHECK(train_unevenly({4, 1, 2}, updating, joined_ranks::left_out) == std::vector<float>(3, -2 * (4 * 12 + 600)));
+  CHECK(train_unevenly({4, 4}, updating) == std::vector<float>(2, -2 * (4 * 12 + 300)));
+  CHECK(train_unevenly({3}, updating) == std::vector<float>(1, -2 * (3 * 12 + 600)));
+}
+
+TEST_CASE("join: without updates the parameters of a rank that trained to the last are taken over") {
+  const testing::watchdog guard("join without updates");
+  const auto plain = [](auto& sync, auto) { sync.join(); };
+  CHECK(train_unevenly({1, 2, 2}, plain, joined_ranks::left_out) == std::vector<float>(3, -2 * 2 * 12));
+}
+
+TEST_CASE("join: a strict rank's missing gradient, or an exception after a step, is told to those that have run out") {
+  const testing::watchdog guard("join and failures");
+  for (const bool throws_after_step : {false, true}) {
+    const auto told = stories_of(3, [&](backend::loopback backend) {
+      const int rank = backend.rank();
+      std::vector<float> gradient(3);
+      manifest gradients;
+      const slot only = gradients.add("g", gradient);
+      auto sync = synchronize(std::move(gradients), std::move(backend));
+      const auto backward = [&](auto& step) { step.ready(only); };
+      sync.step(backward);
+      if (rank != 0) {
+        CHECK_THROWS_AS(sync.join([&] {
+          if (throws_after_step && rank == 2) {
+            throw std::runtime_error("out of paper");
+          }
+        }),
+                        std::exception);
+        static_cast<void>(sync.begin_step());  // throws the story
+      }
+      sync.step(backward);
+      if (throws_after_step) {
+        sync.step(backward);
+      }
+      sync.step([](auto&) {});
+    });
+    check_one_story(told, 3,
+                    throws_after_step ? "rank 2, step 2: an exception in join: out of paper" : "rank 0, step 2");
+  }
+}
+
+TEST_CASE("join: ranks that accumulate differently from those with data are no fault of those without") {
+  const testing::watchdog guard("join and accumulation");
+  backend::run_loopback(2, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<double> gradient(3);
+    manifest gradients;
+    const slot only = gradients.add("g", gradient);
+    auto sync =
+        synchronize(std::move(gradients), std::move(backend), use_counts::recorded, bucketing::ready_order{{8, 8}});
+    const auto backward = [&](auto& step) {
+      gradient.assign(3, 4);
+      step.ready(only);
+    };
+    for (int batch = 0; batch < 3 * rank; ++batch) {
+      sync.accumulate(backward);
+      sync.step(backward);
+      CHECK(gradient[0] == 2);
+    }
+    int joined = 0;
+    sync.join([&] {
+      CHECK(gradient[0] == 2);
+      ++joined;
+    });
+    CHECK(joined == 3 * (1 - rank));
+  });
+}

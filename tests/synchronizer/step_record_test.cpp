@@ -26,9 +26,18 @@ TEST_CASE("outcome_of: adds up what ranks saw, and says whether they used the sa
   records[0].non_finite = 5;
   records[2].non_finite = 2;
   CHECK(outcome_of(records).non_finite == 7);
-  CHECK(outcome_of(records).same_slots_unused);
+  CHECK_FALSE(outcome_of(records).slots_differ);
+  CHECK(outcome_of(records).live == 0);
   records[1].unused_digest = 1;
-  CHECK_FALSE(outcome_of(records).same_slots_unused);
+  CHECK(outcome_of(records).slots_differ);
+  records[1].has_data = 0;  // it used nothing, which is known
+  CHECK_FALSE(outcome_of(records).slots_differ);
+  records[0].has_data = 0;
+  records[2].unused_digest = 7;  // which slots these are the ranks without data have to ask
+  CHECK(outcome_of(records).slots_differ);
+  CHECK(outcome_of(records).live == 2);
+  records[2].has_data = 0;
+  CHECK(outcome_of(records).live == -1);
   records[1].step = 1;
   CHECK_THROWS_AS(outcome_of(records), sync_error);
 }

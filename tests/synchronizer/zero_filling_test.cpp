@@ -41,7 +41,7 @@ TEST_CASE("zero_filling: what nobody used is what it was, what another rank used
       }
       *reinterpret_cast<float*>(table.memory({0})) = 70;
       adopted[1] = 80;
-      zeros.settle(backend, table, !used_elsewhere);
+      zeros.settle(backend, table, {.slots_differ = used_elsewhere}, true);
       if (!used_elsewhere) {
         CHECK(copied[0] == 7);
         CHECK(adopted == std::vector<float>{8, 8});

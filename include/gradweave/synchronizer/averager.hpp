@@ -25,7 +25,7 @@ class averager {
   }
 
   /// Whether weigh() has to be called in each step.
-  bool is_weighted() const { return rules_.average == averaging::weighted_mean; }
+  bool is_weighted() const { return rules_.is_weighted(); }
 
   /// Makes of the mean over ranks the mean over samples, of which this rank has `own` and the ranks have `all`. Of no
   /// samples at all the mean is 0.

@@ -32,6 +32,7 @@
 #include <gradweave/synchronizer/arena_layout.hpp>
 #include <gradweave/synchronizer/averager.hpp>
 #include <gradweave/synchronizer/bucket_line.hpp>
+#include <gradweave/synchronizer/first_failure.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
 #include <gradweave/synchronizer/parameters.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
@@ -78,24 +79,27 @@ class engine {
 
   // ---- the caller's side --------------------------------------------------------------------------------------------
 
-  void begin_step(const step_options& options) {
+  void begin_step(const step_options& options, bool has_data = true) {
     require(options.samples <= samples_max, "begin_step: samples must be at most 2^53");
     {
       std::lock_guard lock(mutex_);
       begin(true);
-      line_.begin_step(options.samples);
+      const std::uint64_t weight = rules_.average == averaging::weighted_mean ? options.samples : 1;
+      line_.begin_step(has_data ? weight : 0);
       ready_count_.store(0, std::memory_order_relaxed);
-      observing_ = !learning_ && bucketing_.replans_after(steps_observed_);
+      // Ready times mean something once uses are known.
+      const std::uint64_t unknown = rules_.uses == use_counts::recorded ? 1 : 0;
+      observing_ = step_ >= unknown && bucketing_.replans_after(step_ - unknown);
       closing_.store(false, std::memory_order_relaxed);
       finished_.store(false, std::memory_order_relaxed);
       meter_.begin(backend_.payload_bytes_sent());
     }
-    if (rules_.average == averaging::weighted_mean && size() > 1) {
+    if (rules_.is_weighted() && size() > 1) {
       lane_.notify();  // the counts of samples can travel already
     }
   }
 
-  /// Begins a step that sends nothing: its gradients are added up by the trainer, until those of a later step are sent.
+  /// Begins a step that sends nothing: the trainer adds up its gradients until those of a later step are sent.
   void begin_accumulation() {
     std::lock_guard lock(mutex_);
     observing_ = false;
@@ -114,47 +118,30 @@ class engine {
 
   step_result finish() {
     meter_.backward_ended();
-    const bool learned = learning_;
-    settle_uses();
-    if (size() > 1) {
-      own_record_ = {.step = step_, .unused_digest = zeros_.digest(), .accumulated = accumulated_};
-      closing_.store(true, std::memory_order_release);
-      lane_.drain();
-    }
+    settle_uses(true);
+    return end_step(true);
+  }
+
+  /// A step of a rank that has no data: it contributes zeros to what the others have. False where no rank has any.
+  bool shadow_step() {
+    begin_step({}, false);
+    meter_.backward_ended();
+    settle_uses(false);
+    end_step(false);
+    return line_.outcome().live >= 0;
+  }
+
+  /// The parameters of a rank that had data in the last step in which any had.
+  void broadcast_parameters_of_last() {
     std::lock_guard lock(mutex_);
-    open_ = false;
-    if (failure_) {
-      throw sync_error(*failure_);
-    }
-    if (size() > 1) {
-      share([&] { zeros_.settle(backend_, gradients_, line_.outcome().same_slots_unused); });
-      if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
-        share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
-      }
-    }
-    const std::uint64_t non_finite = line_.outcome().non_finite;
-    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
-    accumulated_ = 0;
-    steps_observed_ += learned ? 0 : 1;
-    const step_result result{step_++, non_finite};
-    if (observing_) {
-      share([&] {
-        bucket_plan plan = make_plan(std::span(ready_events_).first(ready_count_.load(std::memory_order_relaxed)));
-        if (plan != line_.buckets().plan()) {
-          line_.adopt(std::move(plan), compression_);
-        }
-      });
-    }
-    return result;
+    share([&] { detail::broadcast_parameters(backend_, last_live_, gradients_.entries()); });
   }
 
   void finish_accumulation() {
-    settle_uses();
+    settle_uses(true);
     std::lock_guard lock(mutex_);
     open_ = false;
-    if (failure_) {
-      throw sync_error(*failure_);
-    }
+    failure_.throw_if_come();
     ++accumulated_;
   }
 
@@ -202,8 +189,8 @@ class engine {
     if (!finished_.load(std::memory_order_relaxed)) {
       lane_status status = lane_status::finished;
       contain([&] {
-        status = failure_ ? lane_status::finished
-                          : line_.advance(closing_.load(std::memory_order_acquire) ? &own_record_ : nullptr);
+        status = failure_.has_come() ? lane_status::finished
+                                     : line_.advance(closing_.load(std::memory_order_acquire) ? &own_record_ : nullptr);
       });
       if (status != lane_status::finished) {
         return status;
@@ -262,11 +249,43 @@ class engine {
 
   // ---- steps --------------------------------------------------------------------------------------------------------
 
+  step_result end_step(bool has_data) {
+    if (size() > 1) {
+      own_record_ = {.step = step_,
+                     .unused_digest = zeros_.digest(),
+                     .accumulated = accumulated_,
+                     .has_data = has_data ? std::uint8_t{1} : std::uint8_t{0}};
+      closing_.store(true, std::memory_order_release);
+      lane_.drain();
+    }
+    std::lock_guard lock(mutex_);
+    open_ = false;
+    failure_.throw_if_come();
+    if (size() > 1) {
+      share([&] { zeros_.settle(backend_, gradients_, line_.outcome(), has_data); });
+      if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
+        share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
+      }
+    }
+    const std::uint64_t non_finite = line_.outcome().non_finite;
+    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
+    accumulated_ = 0;
+    last_live_ = line_.outcome().live >= 0 ? line_.outcome().live : last_live_;
+    const step_result result{step_++, non_finite};
+    if (observing_) {
+      share([&] {
+        bucket_plan plan = make_plan(std::span(ready_events_).first(ready_count_.load(std::memory_order_relaxed)));
+        if (plan != line_.buckets().plan()) {
+          line_.adopt(std::move(plan), compression_);
+        }
+      });
+    }
+    return result;
+  }
+
   /// The caller holds the mutex.
   void begin(bool sending) {
-    if (failure_) {
-      throw sync_error(*failure_);
-    }
+    failure_.throw_if_come();
     require(!open_, "begin_step: the step before has not been finished");
     open_ = true;
     sending_ = sending;
@@ -275,23 +294,24 @@ class engine {
   }
 
   /// At the end of a backward pass: each gradient has been used as often as it should, or counts as zeros, or the step
-  /// fails on every rank.
-  void settle_uses() {
+  /// fails on every rank. Without data all count as zeros.
+  void settle_uses(bool has_data) {
     try {
-      if (std::exchange(learning_, false)) {
+      if (has_data && std::exchange(learning_, false)) {
         gradients_.learn(sending_ && size() > 1, [&](slot which) { count_down(which); });
       }
-      if (auto fault = fault_of_uses(gradients_, line_.buckets(), rules_.unused_gradients, sending_)) {
+      if (auto fault = fault_of_uses(gradients_, line_.buckets(), rules_.unused_gradients, sending_);
+          fault && has_data) {
         fault->rank = rank();
         fault->step = static_cast<std::int64_t>(step_);
         throw sync_error(*fault);
       }
-      if (sending_ && rules_.unused_gradients == unused::zero_fill && size() > 1) {
+      if (sending_ && size() > 1 && (!has_data || rules_.unused_gradients == unused::zero_fill)) {
         zeros_.fill_unused(gradients_, [&](slot which) { line_.count_down(which); });
       }
     } catch (const sync_error& error) {
       fail(error.cause());
-      throw sync_error(*failure_);
+      failure_.throw_if_come();
     } catch (const std::exception& error) {
       abandon(error.what());
       throw;
@@ -306,12 +326,12 @@ class engine {
 
   // ---- failures -----------------------------------------------------------------------------------------------------
 
-  /// Tells all ranks, keeps the cause that came first, and waits for the lane.
+  /// Tells all ranks, and waits for the lane.
   void fail(failure cause) {
-    cause = backend_.abort(std::move(cause));
+    cause = failure_.tell(std::move(cause));
     {
       std::lock_guard lock(mutex_);
-      failure_ = failure_ ? failure_ : std::move(cause);
+      failure_.keep(std::move(cause));
     }
     if (size() > 1 && sending_) {
       lane_.drain();
@@ -329,36 +349,16 @@ class engine {
     return cause;
   }
 
-  /// Keeps the cause that came first on any rank. The caller holds the mutex, or no step is open.
-  void keep(failure cause) {
-    cause = backend_.abort(in_context(std::move(cause)));
-    failure_ = failure_ ? failure_ : std::move(cause);
-  }
-
   /// On the lane: what is thrown becomes the failure, here and on the other ranks, and goes no further.
   template <class Action>
   void contain(Action&& action) {
-    try {
-      action();
-    } catch (const sync_error& error) {
-      keep(error.cause());
-    } catch (const std::exception& error) {
-      keep({errc::internal, rank(), -1, -1, {}, error.what()});
-    }
+    failure_.contain(action, [this](failure cause) { return in_context(std::move(cause)); });
   }
 
   /// On the caller, outside a step: what is thrown reaches the other ranks too.
   template <class Action>
   void share(Action&& action) {
-    try {
-      action();
-    } catch (const sync_error& error) {
-      keep(error.cause());
-      throw sync_error(*failure_);
-    } catch (const std::exception& error) {
-      keep({errc::aborted, rank(), -1, -1, {}, error.what()});
-      throw;
-    }
+    failure_.share(action, [this](failure cause) { return in_context(std::move(cause)); });
   }
 
   gradient_table gradients_;
@@ -382,13 +382,13 @@ class engine {
   bool learning_ = false;  // how often each gradient is used
   bool observing_ = false;
   std::uint64_t step_ = 0;
-  std::uint64_t steps_observed_ = 0;  // all but one in which uses were learned: bucketing sees them
-  std::uint64_t accumulated_ = 0;     // steps since the last one that was sent
+  std::uint64_t accumulated_ = 0;  // steps since the last one that was sent
+  int last_live_ = 0;              // a rank that had data when last any had
   step_record own_record_;
   std::atomic<std::size_t> ready_count_{0};
   std::atomic<bool> closing_{false};   // the caller has ended the step: the record may go
   std::atomic<bool> finished_{false};  // the lane has ended the step
-  std::optional<failure> failure_;
+  first_failure<Backend> failure_{backend_};
 
   arena_type arena_;  // gradients: given up only with the engine
   engine_work<engine> work_;

@@ -97,12 +97,15 @@ step_rules pick_rules(const Policies&... policies) {
                  (count_policies<is_rule<averaging>::same, Policies...> <= 1) &&
                  (count_policies<is_rule<division>::same, Policies...> <= 1) &&
                  (count_policies<is_rule<use_counts>::same, Policies...> <= 1) &&
+                 (count_policies<is_rule<joined_ranks>::same, Policies...> <= 1) &&
                  (count_policies<is_rule<parameters>::same, Policies...> <= 1)),
-                "synchronize: two rules of one type, of unused, averaging, division, use_counts and parameters");
+                "synchronize: two rules of one type, of unused, averaging, division, use_counts, joined_ranks and "
+                "parameters");
   return {.unused_gradients = pick_policy<is_rule<unused>::same>(unused::strict, policies...),
           .average = pick_policy<is_rule<averaging>::same>(averaging::mean, policies...),
           .divide = pick_policy<is_rule<division>::same>(division::after, policies...),
           .uses = pick_policy<is_rule<use_counts>::same>(use_counts::declared, policies...),
+          .joined = pick_policy<is_rule<joined_ranks>::same>(joined_ranks::counted, policies...),
           .values = pick_policy<is_rule<parameters>::same>(parameters{}, policies...)};
 }
 

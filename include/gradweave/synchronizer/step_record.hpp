@@ -25,24 +25,33 @@ struct step_record {
 };
 static_assert(sizeof(step_record) == 64, "the record has one size in every version");
 
-/// What is wrong with the ranks' records of one step, if anything.
+/// What is wrong with the ranks' records of one step, if anything. Ranks without data take part in the others' steps.
 inline std::optional<failure> record_fault(std::span<const step_record> records) {
-  for (std::size_t r = 1; r < records.size(); ++r) {
-    const auto differ = [&](const char* what, std::uint64_t first, std::uint64_t other) {
-      failure cause{
-          errc::collective_mismatch, static_cast<int>(r), static_cast<std::int64_t>(records[0].step), -1, {}, ""};
-      cause.detail = std::string("ranks ended a step with different ") + what + ": " + std::to_string(first) +
-                     " on rank 0, " + std::to_string(other) + " on rank " + std::to_string(r);
-      return cause;
-    };
-    if (records[r].step != records[0].step) {
-      return differ("numbers", records[0].step, records[r].step);
+  const auto differ = [&](std::size_t first, std::size_t other, const char* what,
+                          auto number) -> std::optional<failure> {
+    if (records[first].*number == records[other].*number) {
+      return std::nullopt;
     }
-    if (records[r].plan_version != records[0].plan_version) {
-      return differ("plan versions", records[0].plan_version, records[r].plan_version);
+    failure cause{
+        errc::collective_mismatch, static_cast<int>(other), static_cast<std::int64_t>(records[0].step), -1, {}, ""};
+    cause.detail = std::string("ranks ended a step with different ") + what + ": " +
+                   std::to_string(records[first].*number) + " on rank " + std::to_string(first) + ", " +
+                   std::to_string(records[other].*number) + " on rank " + std::to_string(other);
+    return cause;
+  };
+  std::size_t live = records.size();  // the first that has data
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    if (auto fault = differ(0, r, "numbers", &step_record::step)) {
+      return fault;
     }
-    if (records[r].accumulated != records[0].accumulated) {
-      return differ("numbers of accumulated steps before it", records[0].accumulated, records[r].accumulated);
+    if (auto fault = differ(0, r, "plan versions", &step_record::plan_version)) {
+      return fault;
+    }
+    if (records[r].has_data != 0) {
+      live = live == records.size() ? r : live;
+      if (auto fault = differ(live, r, "numbers of accumulated steps before it", &step_record::accumulated)) {
+        return fault;
+      }
     }
   }
   return std::nullopt;
@@ -50,8 +59,9 @@ inline std::optional<failure> record_fault(std::span<const step_record> records)
 
 /// What all ranks' records of one step say together.
 struct step_outcome {
-  std::uint64_t non_finite = 0;   ///< encoded values, on all ranks
-  bool same_slots_unused = true;  ///< by all ranks
+  std::uint64_t non_finite = 0;  ///< encoded values, on all ranks
+  int live = 0;                  ///< the first rank that had data, -1 where none had
+  bool slots_differ = false;     ///< ranks have to ask each other which slots were used
 };
 
 /// Throws sync_error where the ranks did not end the same step.
@@ -60,10 +70,22 @@ inline step_outcome outcome_of(std::span<const step_record> records) {
     throw sync_error(std::move(*fault));
   }
   step_outcome outcome;
-  for (const step_record& record : records) {
-    outcome.non_finite += record.non_finite;
-    outcome.same_slots_unused = outcome.same_slots_unused && record.unused_digest == records[0].unused_digest;
+  outcome.live = -1;
+  std::uint64_t digest = 0;
+  bool joined = false;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    outcome.non_finite += records[r].non_finite;
+    if (records[r].has_data == 0) {
+      joined = true;
+    } else if (outcome.live < 0) {
+      outcome.live = static_cast<int>(r);
+      digest = records[r].unused_digest;
+    } else {
+      outcome.slots_differ = outcome.slots_differ || records[r].unused_digest != digest;
+    }
   }
+  // A rank without data can't tell what the others used, unless it is everything.
+  outcome.slots_differ = outcome.slots_differ || (joined && digest != 0);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
+#include <gradweave/synchronizer/step_record.hpp>
 
 namespace gradweave::detail {
 
@@ -44,18 +45,18 @@ class zero_filling {
     return hash;
   }
 
-  /// After the step: what another rank has used becomes the average, the rest what it was. `all_alike`: all ranks used the
-  /// same slots, so that nothing has to be asked.
+  /// After the step: what another rank has used becomes the average, the rest what it was.
   template <host_backend Backend>
-  void settle(Backend& backend, gradient_table& gradients, bool all_alike) {
-    if (!all_alike) {
+  void settle(Backend& backend, gradient_table& gradients, const step_outcome& outcome, bool has_data) {
+    if (outcome.slots_differ) {
       exchange(backend, gradients.size());
     }
+    const bool all_used = !outcome.slots_differ && !has_data && outcome.live >= 0;
     std::size_t kept = 0;
     for (const slot which : filled_) {
       const std::span<std::byte> memory = gradients.range(which);
       const bool copied = gradients.is_copied(which);
-      if (!all_alike && is_used_anywhere(which)) {
+      if (all_used || (outcome.slots_differ && is_used_anywhere(which))) {
         gradients.copy_out(which);
       } else if (!copied && !memory.empty()) {
         std::memcpy(memory.data(), kept_.data() + kept, memory.size());
