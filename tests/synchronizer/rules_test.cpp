@@ -1,11 +1,14 @@
 // The rules of a synchronizer, one by one: what users rely on, and what they are told.
 #include <gradweave/gradweave.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -198,6 +201,29 @@ TEST_CASE("uses: a gradient travels after its last use, one too many is an error
     });
   });
   check_one_story(told, 2, "'shared' was so 1 of 2 times");
+}
+
+TEST_CASE("uses: threads that each compute a part of a gradient use it without any order among them") {
+  const testing::watchdog guard("uses by threads");
+  backend::run_loopback(2, [](backend::loopback backend) {
+    std::vector<float> shared(1000);
+    manifest gradients;
+    const slot only = gradients.add("shared", shared, uses{2});
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    for (int s = 0; s < 50; ++s) {
+      sync.step([&](auto& step) {
+        const auto compute = [&](std::size_t begin) {
+          std::fill_n(shared.begin() + static_cast<std::ptrdiff_t>(begin), 500, static_cast<float>(begin + 1));
+          step.ready(only);
+        };
+        std::thread first(compute, 0);
+        compute(500);
+        first.join();
+      });
+      REQUIRE(shared[499] == 1);
+      REQUIRE(shared[500] == 501);
+    }
+  });
 }
 
 TEST_CASE("uses: other counts on another rank are told by name before the first step") {

@@ -76,7 +76,8 @@ class gradient_table {
   }
 
   /// Counts a use of a slot. True with the last one that it has in a step: then it is ready, and its gradient is copied
-  /// into the arena if it does not live there. Throws contract_violation for a slot that does not exist or is ready.
+  /// into the arena if it does not live there; what other threads wrote before their uses is seen. Throws
+  /// contract_violation for a slot that does not exist or is ready.
   bool mark_used(slot which, bool copy) {
     if (which.index >= states_.size()) [[unlikely]] {
       violate("ready: slot " + std::to_string(which.index) + " is not one of this manifest's " +
@@ -92,7 +93,8 @@ class gradient_table {
       const bool last = uses + 1 == each.uses;
       // It may throw: before the use counts.
       std::byte* const tensor = last && copy && each.copied ? entries()[which.index].gradient.data() : nullptr;
-      if (each.used.compare_exchange_weak(before, epoch_ << 32 | (uses + 1), std::memory_order_relaxed)) {
+      if (each.used.compare_exchange_weak(before, epoch_ << 32 | (uses + 1), std::memory_order_acq_rel,
+                                          std::memory_order_relaxed)) {
         if (tensor != nullptr) {
           each.tensor = tensor;
           std::memcpy(each.memory, each.tensor, each.bytes);

@@ -2,6 +2,7 @@
 /// Parameters are equal on all ranks: one rank's values at the start, and a comparison whenever it is asked for.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <gradweave/error.hpp>
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
+#include <gradweave/synchronizer/rank_table.hpp>
 
 namespace gradweave::detail {
 
@@ -52,25 +54,31 @@ inline std::uint64_t digest_of(std::span<const std::byte> bytes) {
 /// first such slot, and a rank. Parameters must still exist.
 template <host_backend Backend>
 void compare_parameters(Backend& backend, std::span<const manifest_entry> entries) {
-  std::vector<std::uint64_t> digests(entries.size() * static_cast<std::size_t>(backend.size()));
+  std::vector<std::uint64_t> own;
+  for (const manifest_entry& entry : entries) {
+    own.push_back(
+        entry.parameter ? digest_of(std::span(std::as_const(*entry.parameter).data(), entry.parameter->bytes())) : 0);
+  }
+  rank_table<std::uint64_t> of_all(backend.rank(), backend.size());
+  run_collective(backend, of_all.request(digest_of(std::as_bytes(std::span(own)))));
+  if (std::ranges::all_of(of_all.values(), [&](std::uint64_t each) { return each == of_all.values().front(); })) {
+    return;
+  }
+  std::vector<std::uint64_t> digests(entries.size() * of_all.values().size());  // by rank and slot
   std::vector<std::size_t> pieces;
-  for (int r = 0; r <= backend.size(); ++r) {
-    pieces.push_back(static_cast<std::size_t>(r) * entries.size());
+  for (std::size_t r = 0; r <= of_all.values().size(); ++r) {
+    pieces.push_back(r * entries.size());
   }
-  const auto of_rank = [&](int rank) { return std::span(digests).subspan(pieces[static_cast<std::size_t>(rank)]); };
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (const auto& parameter = entries[i].parameter) {
-      of_rank(backend.rank())[i] = digest_of(std::span(std::as_const(*parameter).data(), parameter->bytes()));
-    }
-  }
+  std::ranges::copy(own,
+                    digests.begin() + static_cast<std::ptrdiff_t>(pieces[static_cast<std::size_t>(backend.rank())]));
   const extent whole{reinterpret_cast<std::byte*>(digests.data()), digests.size() * sizeof(std::uint64_t), 0};
   run_collective(
       backend,
       {.operation = collective::all_gather, .kind = element_kind::uint64, .data = {&whole, 1}, .pieces = pieces});
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    for (int r = 1; r < backend.size(); ++r) {
-      if (of_rank(r)[i] != of_rank(0)[i]) {
-        failure cause{errc::parameters_diverged, r, -1, -1, {entries[i].name}, ""};
+    for (std::size_t r = 1; r < of_all.values().size(); ++r) {
+      if (digests[pieces[r] + i] != digests[i]) {
+        failure cause{errc::parameters_diverged, static_cast<int>(r), -1, -1, {entries[i].name}, ""};
         cause.detail = "the parameter of slot '" + entries[i].name + "' differs between rank 0 and rank " +
                        std::to_string(r) + "; update it on every rank alike, from the synchronized gradient";
         throw sync_error(std::move(cause));
