@@ -14,6 +14,7 @@ FLOORS = [
             "config.hpp",
             "description.hpp",
             "descriptor.hpp",
+            "environment_variable.hpp",
             "error.hpp",
             "extent.hpp",
             "host_memory.hpp",

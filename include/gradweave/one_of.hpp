@@ -38,6 +38,9 @@ class lane_choice {
   void drain() {
     std::visit([](auto& held) { held.lane.drain(); }, held_);
   }
+  bool runs_by_itself() const {
+    return std::visit([](const auto& held) { return gradweave::runs_by_itself(held.lane); }, held_);
+  }
 
  private:
   template <class Lane>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -74,6 +75,13 @@ class synchronizer {
   void accumulate(Backward&& backward) {
     run(begin_accumulation(), std::forward<Backward>(backward));
   }
+
+  /// From the next step on calls `told(slots)` as soon as a bucket's gradients are averages, with those of its slots that
+  /// were used, in the plan's order: an optimizer can update their parameters while others still travel. It runs on the
+  /// lane, one call at a time; gradients that only other ranks have used come at the end of the step, on the caller's
+  /// thread. Should a rank fail in the step, some ranks may have been told and others not: then go back to a checkpoint.
+  /// What it throws fails the step on every rank. Null: none.
+  void on_reduced(std::function<void(std::span<const slot>)> told) { engine_->on_reduced(std::move(told)); }
 
   /// For a rank that has no data left while others have: takes part in their steps with zeros until all ranks have called
   /// this, and calls `after_step()` after each, where its gradients are the averages that all ranks have. Update the

@@ -2,10 +2,12 @@
 #include <gradweave/gradweave.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <mutex>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -542,4 +544,135 @@ TEST_CASE("join: ranks that accumulate differently from those with data are no f
     });
     CHECK(joined == 3 * (1 - rank));
   });
+}
+
+TEST_CASE("wait: returns once a gradient is the average, while another has not even been computed on some rank") {
+  const testing::watchdog guard("wait");
+  std::atomic<int> steps_waited{0};
+  backend::run_loopback(2, [&](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> early(4), late(4);
+    manifest gradients;
+    const slot last = gradients.add("late", late);
+    const slot first = gradients.add("early", early);  // registered last: reduced first
+    auto sync = synchronize(std::move(gradients), std::move(backend), bucketing::per_tensor{});
+    for (int s = 0; s < 20; ++s) {
+      early.assign(4, static_cast<float>(2 * rank));
+      late.assign(4, static_cast<float>(4 * rank));
+      auto step = sync.begin_step();
+      step.ready(first);
+      if (rank == 0) {
+        step.ready(last);
+        step.wait(first);
+        CHECK(early[3] == 1);
+        ++steps_waited;
+        CHECK_THROWS_AS(step.ready(first), contract_violation);
+      } else {
+        while (steps_waited <= s) {
+          std::this_thread::yield();
+        }
+        step.ready(last);
+        step.close();
+      }
+      step.wait(last);
+      CHECK(late[3] == 2);
+      CHECK(step.finish().step == static_cast<std::uint64_t>(s));
+    }
+  });
+}
+
+TEST_CASE("wait: with a lane that has no thread, on one rank, and for what was not used") {
+  const testing::watchdog guard("wait without a thread");
+  for (const int size : {1, 2}) {
+    backend::run_loopback(size, [&](backend::loopback backend) {
+      std::vector<float> used(4, static_cast<float>(backend.rank())), not_used(4);
+      manifest gradients;
+      const slot one = gradients.add("used", used);
+      const slot other = gradients.add("not used", not_used);
+      auto sync = synchronize(std::move(gradients), std::move(backend), overlap::blocking{}, unused::zero_fill);
+      auto step = sync.begin_step();
+      step.ready(one);
+      step.wait(one);
+      CHECK(used[0] == (size == 1 ? 0 : 0.5F));
+      CHECK_THROWS_WITH_AS(step.wait(other), doctest::Contains("not used in this step"), contract_violation);
+      step.finish();
+    });
+  }
+}
+
+TEST_CASE("wait: a rank that fails is told to those that wait") {
+  const testing::watchdog guard("wait and failures");
+  const auto told = stories_of(2, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> gradient(4);
+    manifest gradients;
+    const slot only = gradients.add("g", gradient);
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    auto step = sync.begin_step();
+    if (rank == 0) {
+      step.ready(only);
+      step.wait(only);
+    } else {
+      step.close();
+    }
+  });
+  check_one_story(told, 2, "rank 1, step 0, bucket 0 (slots 'g')");
+}
+
+TEST_CASE("on_reduced: tells of each bucket in the plan's order, on every rank, when its gradients are averages") {
+  const testing::watchdog guard("on_reduced");
+  for (const int size : {1, 2, 3}) {
+    backend::run_loopback(size, [&](backend::loopback backend) {
+      const int rank = backend.rank();
+      std::vector<std::vector<float>> parts(5, std::vector<float>(4));
+      manifest gradients;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        gradients.add("g" + std::to_string(i), parts[i]);
+      }
+      auto sync = synchronize(std::move(gradients), std::move(backend), bucketing::per_tensor{}, unused::zero_fill);
+      std::vector<std::uint32_t> told;
+      sync.on_reduced([&](std::span<const slot> slots) {
+        for (const slot which : slots) {
+          told.push_back(which.index);
+          CHECK(parts[which.index][3] == static_cast<float>(which.index == 2 ? 6.0 / size : 3));
+        }
+      });
+      for (int s = 0; s < 5; ++s) {
+        told.clear();
+        sync.step([&](auto& step) {
+          for (std::uint32_t i = 0; i < 4; ++i) {  // the last is used by nobody
+            parts[i].assign(4, i == 2 ? 6.0F : 3.0F);
+            if (i != 2 || rank == 0) {
+              step.ready({i});
+            }
+          }
+        });
+        // What this rank left out and another did not comes at the end.
+        CHECK(told == (rank == 0 ? std::vector<std::uint32_t>{3, 2, 1, 0} : std::vector<std::uint32_t>{3, 1, 0, 2}));
+      }
+      sync.on_reduced(nullptr);
+      told.clear();
+      sync.step([&](auto& step) { step.ready({0}); });
+      CHECK(told.empty());
+    });
+  }
+}
+
+TEST_CASE("on_reduced: what it throws fails the step on all ranks") {
+  const testing::watchdog guard("on_reduced throws");
+  const auto told = stories_of(2, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> gradient(4);
+    manifest gradients;
+    const slot only = gradients.add("g", gradient);
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    sync.on_reduced([&](std::span<const slot>) {
+      if (rank == 1) {
+        throw std::runtime_error("out of paper");
+      }
+    });
+    sync.step([&](auto& step) { step.ready(only); });
+  });
+  check_one_story(told, 2,
+                  "rank 1, step 0, bucket 0 (slots 'g'): an exception in what on_reduced was given: out of paper");
 }

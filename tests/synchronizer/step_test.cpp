@@ -19,6 +19,8 @@ struct recorded_engine {
     calls.push_back("finish");
     return {};
   }
+  void close() { calls.push_back("close"); }
+  void wait(slot which) { calls.push_back("wait " + std::to_string(which.index)); }
   void abandon(const char*) noexcept { calls.push_back("abandon"); }
 };
 }  // namespace
@@ -52,4 +54,17 @@ TEST_CASE("open_step: an accumulation is begun and ended as such") {
     step.finish();
   }
   CHECK(engine.calls == std::vector<std::string>{"accumulate", "ready 1", "finish accumulation"});
+}
+
+TEST_CASE("open_step: once closed it takes no gradient; it can be waited for, and is finished or given up") {
+  recorded_engine engine;
+  {
+    open_step step(engine);
+    step.close();
+    CHECK_THROWS_AS(step.ready({4}), contract_violation);
+    open_step moved(std::move(step));
+    CHECK_THROWS_AS(moved.ready({4}), contract_violation);
+    moved.wait({2});
+  }
+  CHECK(engine.calls == std::vector<std::string>{"begin 1", "close", "close", "wait 2", "abandon"});
 }

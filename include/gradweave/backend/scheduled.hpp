@@ -21,9 +21,9 @@
 #include <gradweave/collective/executor.hpp>
 #include <gradweave/collective/hierarchical.hpp>
 #include <gradweave/collective/select.hpp>
+#include <gradweave/environment_variable.hpp>
 #include <gradweave/host_memory.hpp>
 #include <gradweave/transport/concept.hpp>
-#include <gradweave/transport/environment.hpp>
 
 namespace gradweave::backend {
 

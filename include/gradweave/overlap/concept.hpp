@@ -45,6 +45,19 @@ concept lane_can_drain = requires(L& lane) { lane.drain(); };
 template <class L>
 concept lane = lane_can_notify<L> && lane_can_drain<L>;
 
+/// Optional: `runs_by_itself()`, true where a lane gets on with its work without `drain`, on a thread of its own. Who waits
+/// for a part of a step then waits for no more than that.
+template <lane L>
+constexpr bool runs_by_itself(const L& lane) {
+  if constexpr (requires {
+                  { lane.runs_by_itself() } -> std::same_as<bool>;
+                }) {
+    return lane.runs_by_itself();
+  } else {
+    return false;
+  }
+}
+
 /// Atom: `make_lane(work)` returns a lane that drives `work` until it is destroyed. Declare the return type: it is asked
 /// for before the work is complete, and `auto` would look into the function for it.
 template <class O>

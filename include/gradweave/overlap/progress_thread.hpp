@@ -37,6 +37,9 @@ struct progress_thread {
       notified_.notify_one();
     }
 
+    /// Whether the work gets on without `drain`.
+    static constexpr bool runs_by_itself() { return true; }
+
     void drain() {
       notify();
       for (;;) {

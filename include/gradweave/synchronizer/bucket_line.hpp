@@ -3,10 +3,17 @@
 /// state machine that never blocks.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
@@ -22,7 +29,7 @@
 
 namespace gradweave::detail {
 
-/// Not thread-safe but for `count_down`. What it refers to outlives it.
+/// Not thread-safe but for `count_down` and `wait_for`. What it refers to outlives it.
 template <host_backend Backend, compression_policy Compression>
 class bucket_line {
  public:
@@ -34,18 +41,57 @@ class bucket_line {
         samples_(backend.rank(), backend.size()),
         records_(backend.rank(), backend.size()) {}
 
+  /// From now on `told(slots)` learns of each bucket whose gradients have become averages, on the lane.
+  void on_reduced(std::function<void(std::span<const slot>)> told) { on_reduced_ = std::move(told); }
+
+  /// Throws sync_error for what it throws.
+  void tell_reduced(std::span<const slot> slots) {
+    if (on_reduced_ && !slots.empty()) {
+      try {
+        on_reduced_(slots);
+      } catch (const std::exception& thrown) {
+        throw sync_error({errc::aborted,
+                          backend_.rank(),
+                          -1,
+                          -1,
+                          {},
+                          std::string("an exception in what on_reduced was given: ") + thrown.what()});
+      }
+    }
+  }
+
+  /// Where there are no peers: tells of all that was used.
+  void tell_all_reduced() {
+    for (std::size_t b = 0; on_reduced_ && b < buckets_.size(); ++b) {
+      tell_reduced(ready_members(buckets_[b]));
+    }
+  }
+
+  /// From the caller: sleeps until the gradient of `which` is an average here, or release_waiting() is called.
+  void wait_for(slot which) const {
+    for (std::size_t done = reduced_.load(std::memory_order_acquire); done <= buckets_.bucket_of(which);
+         done = reduced_.load(std::memory_order_acquire)) {
+      reduced_.wait(done, std::memory_order_acquire);
+    }
+  }
+
+  /// At the end of a step, whatever end that is.
+  void release_waiting() { count_reduced(SIZE_MAX); }
+
   /// Takes over a valid plan, between steps.
   void adopt(bucket_plan plan, const Compression& compression) {
     buckets_.adopt(std::move(plan), gradients_, compression, {backend_.rank(), backend_.size(), average_.divisor()});
     scratch_bytes_ = backend_.size() > 1 ? buckets_.scratch_bytes() : 0;
     scratch_.reset();
     scratch_.emplace(backend_.allocate_arena(scratch_bytes_));
+    members_.reserve(gradients_.size());
   }
 
   /// `samples` are what this rank's gradients are the mean of.
   void begin_step(std::uint64_t samples) {
     buckets_.begin_step();
     next_bucket_ = 0;
+    reduced_.store(0, std::memory_order_relaxed);
     stage_ = 0;
     non_finite_ = 0;
     own_samples_ = samples;
@@ -130,13 +176,28 @@ class bucket_line {
     }
     non_finite_ += current.program->non_finite();
     average_.complete(current.kind, current.memory);
-    for (const bucket_member& member : current.members) {
-      if (gradients_.is_ready(member.which)) {  // or it came as zeros, from nowhere
-        gradients_.copy_back(member.which);
-      }
-    }
+    const std::span<const slot> ready = ready_members(current);
+    std::ranges::for_each(ready, [&](slot which) { gradients_.copy_back(which); });
+    tell_reduced(ready);
     ++next_bucket_;
     stage_ = 0;
+    count_reduced(next_bucket_);
+  }
+
+  /// But for those that came as zeros, from nowhere. Valid until the next call.
+  std::span<const slot> ready_members(const bucket<program_type>& of) {
+    members_.clear();
+    for (const bucket_member& member : of.members) {
+      if (gradients_.is_ready(member.which)) {
+        members_.push_back(member.which);
+      }
+    }
+    return members_;
+  }
+
+  void count_reduced(std::size_t buckets) {
+    reduced_.store(buckets, std::memory_order_release);
+    reduced_.notify_all();
   }
 
   void launch_record(step_record own) {
@@ -159,12 +220,15 @@ class bucket_line {
   bucket_set<program_type> buckets_;
   rank_table<std::uint64_t> samples_;
   rank_table<step_record> records_;
+  std::function<void(std::span<const slot>)> on_reduced_;
+  std::vector<slot> members_;  // those of a bucket that are told
   std::optional<arena_type> scratch_;
   std::size_t scratch_bytes_ = 0;
 
   // The present step.
   phase phase_ = phase::buckets;
   std::size_t next_bucket_ = 0;
+  std::atomic<std::size_t> reduced_{0};  // buckets: what is waited for
   int stage_ = 0;
   bool in_flight_ = false;
   std::uint64_t own_samples_ = 1;

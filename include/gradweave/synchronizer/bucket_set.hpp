@@ -73,6 +73,9 @@ class bucket_set {
     return buckets_[bucket_of_[which.index]].missing.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
+  /// The number of the bucket that `which` is in.
+  std::size_t bucket_of(slot which) const { return bucket_of_[which.index]; }
+
   std::size_t size() const { return buckets_.size(); }
   bucket<Program>& operator[](std::size_t b) { return buckets_[b]; }
   const bucket<Program>& operator[](std::size_t b) const { return buckets_[b]; }

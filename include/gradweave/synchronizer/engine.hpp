@@ -6,53 +6,39 @@
 /// step changes is guarded by `mutex_`, which the lane holds in `advance`, or belongs to the caller between steps.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <gradweave/assert.hpp>
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/error.hpp>
-#include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/overlap/concept.hpp>
 #include <gradweave/statistics.hpp>
 #include <gradweave/step_rules.hpp>
-#include <gradweave/synchronizer/agreement.hpp>
-#include <gradweave/synchronizer/arena_layout.hpp>
 #include <gradweave/synchronizer/averager.hpp>
 #include <gradweave/synchronizer/bucket_line.hpp>
+#include <gradweave/synchronizer/engine_work.hpp>
 #include <gradweave/synchronizer/first_failure.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
 #include <gradweave/synchronizer/parameters.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
+#include <gradweave/synchronizer/ready_log.hpp>
 #include <gradweave/synchronizer/report.hpp>
+#include <gradweave/synchronizer/sealing.hpp>
 #include <gradweave/synchronizer/step_meter.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
-#include <gradweave/synchronizer/use_check.hpp>
-#include <gradweave/synchronizer/zero_filling.hpp>
+#include <gradweave/synchronizer/use_ledger.hpp>
 
 namespace gradweave::detail {
-
-/// What the lane drives of an engine. A type of its own, since the engine is not complete where its lane is named.
-template <class Engine>
-struct engine_work {
-  Engine* driven;
-
-  lane_status advance() noexcept { return driven->advance(); }
-  void wait() noexcept { driven->wait(); }
-  bool finished() const noexcept { return driven->finished(); }
-};
 
 template <host_backend Backend, bucketing_policy Bucketing, compression_policy Compression, overlap_policy Overlap>
 class engine {
@@ -65,8 +51,9 @@ class engine {
         compression_(std::move(compression)),
         overlap_(std::move(overlap)),
         rules_(rules),
-        ready_events_(gradients_.size()),
+        ready_log_(gradients_.size()),
         line_(backend_, gradients_, meter_, averager(rules, backend_.size())),
+        uses_(gradients_, rules, backend_.size() > 1),
         arena_(seal()),
         work_{this},
         lane_(overlap_.make_lane(work_)) {}
@@ -86,10 +73,9 @@ class engine {
       begin(true);
       const std::uint64_t weight = rules_.average == averaging::weighted_mean ? options.samples : 1;
       line_.begin_step(has_data ? weight : 0);
-      ready_count_.store(0, std::memory_order_relaxed);
       // Ready times mean something once uses are known.
       const std::uint64_t unknown = rules_.uses == use_counts::recorded ? 1 : 0;
-      observing_ = step_ >= unknown && bucketing_.replans_after(step_ - unknown);
+      ready_log_.begin_step(step_ >= unknown && bucketing_.replans_after(step_ - unknown));
       closing_.store(false, std::memory_order_relaxed);
       finished_.store(false, std::memory_order_relaxed);
       meter_.begin(backend_.payload_bytes_sent());
@@ -102,23 +88,45 @@ class engine {
   /// Begins a step that sends nothing: the trainer adds up its gradients until those of a later step are sent.
   void begin_accumulation() {
     std::lock_guard lock(mutex_);
-    observing_ = false;
+    ready_log_.begin_step(false);
     begin(false);
   }
 
   /// From any thread, as often in a step as each slot is used.
   void ready(slot which) {
-    if (gradients_.mark_used(which, sending_ && size() > 1)) {
-      if (observing_) {
-        ready_events_[ready_count_.fetch_add(1, std::memory_order_relaxed)] = {which, meter_.since_begin()};
+    if (uses_.mark(which)) {
+      if (ready_log_.keeps()) {
+        ready_log_.add(which, meter_.since_begin());
       }
       count_down(which);
     }
   }
 
+  /// Ends the backward pass, so that the step can end by itself.
+  void close() {
+    if (!std::exchange(closed_, true)) {
+      meter_.backward_ended();
+      settle_uses(true);
+      hand_over(true);
+    }
+  }
+
+  /// Returns once the gradient of `which` is the average. Closes the step.
+  void wait(slot which) {
+    close();
+    require(which.index < gradients_.size() && gradients_.is_ready(which),
+            "wait: the slot was not used in this step by this rank; its gradient is known once finish() has returned");
+    if (size() > 1 && runs_by_itself(lane_)) {
+      line_.wait_for(which);
+    } else if (size() > 1) {
+      lane_.drain();
+    }
+    std::lock_guard lock(mutex_);
+    failure_.throw_if_come();
+  }
+
   step_result finish() {
-    meter_.backward_ended();
-    settle_uses(true);
+    close();
     return end_step(true);
   }
 
@@ -127,14 +135,18 @@ class engine {
     begin_step({}, false);
     meter_.backward_ended();
     settle_uses(false);
+    hand_over(false);
     end_step(false);
     return line_.outcome().live >= 0;
   }
 
+  void on_reduced(std::function<void(std::span<const slot>)> told) {
+    between_steps([&] { line_.on_reduced(std::move(told)); });
+  }
+
   /// The parameters of a rank that had data in the last step in which any had.
   void broadcast_parameters_of_last() {
-    std::lock_guard lock(mutex_);
-    share([&] { detail::broadcast_parameters(backend_, last_live_, gradients_.entries()); });
+    between_steps([&] { broadcast_parameters(backend_, last_live_, gradients_.entries()); });
   }
 
   void finish_accumulation() {
@@ -146,9 +158,7 @@ class engine {
   }
 
   void compare_parameters() {
-    std::lock_guard lock(mutex_);
-    require(!open_, "compare_parameters: a step is open");
-    share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
+    between_steps([&] { detail::compare_parameters(backend_, gradients_.entries()); });
   }
 
   /// Gives the step up on every rank, and returns once the lane touches no gradient any more. Does not throw.
@@ -183,7 +193,7 @@ class engine {
 
   lane_status advance() noexcept {
     std::lock_guard lock(mutex_);
-    if (!open_ || !sending_) {
+    if (!open_ || !uses_.sending()) {
       return lane_status::idle;
     }
     if (!finished_.load(std::memory_order_relaxed)) {
@@ -197,6 +207,7 @@ class engine {
       }
       meter_.last_collective_ended();
       finished_.store(true, std::memory_order_release);
+      line_.release_waiting();
     }
     return lane_status::finished;
   }
@@ -222,23 +233,10 @@ class engine {
   arena_type seal() {
     arena_type arena = backend_.allocate_arena(0);
     share([&] {
-      rules_.check();
-      gradients_.check_memory_space(Backend::space);
-      if (size() > 1) {
-        agree(backend_, contract_of(describe(), gradients_.entries()));
-      }
-      const arena_layout layout = lay_out_arena(gradients_.entries());
-      arena = backend_.allocate_arena(layout.bytes);
-      gradients_.place(layout, arena.data());
+      arena = place_gradients(backend_, gradients_, rules_, describe());
+      uses_.seal();
       line_.adopt(make_plan({}), compression_);
-      if (rules_.uses == use_counts::recorded) {
-        gradients_.record_uses();
-        learning_ = true;
-      }
-      if (size() > 1) {
-        broadcast_parameters(backend_, rules_.values.broadcast_from, gradients_.entries());
-        detail::compare_parameters(backend_, gradients_.entries());
-      }
+      begin_parameters(backend_, gradients_, rules_);
     });
     return arena;
   }
@@ -249,20 +247,29 @@ class engine {
 
   // ---- steps --------------------------------------------------------------------------------------------------------
 
-  step_result end_step(bool has_data) {
+  /// From here on the lane can end the step.
+  void hand_over(bool has_data) {
     if (size() > 1) {
       own_record_ = {.step = step_,
-                     .unused_digest = zeros_.digest(),
+                     .unused_digest = uses_.unused_digest(),
                      .accumulated = accumulated_,
                      .has_data = has_data ? std::uint8_t{1} : std::uint8_t{0}};
       closing_.store(true, std::memory_order_release);
+      lane_.notify();
+    }
+  }
+
+  step_result end_step(bool has_data) {
+    if (size() > 1) {
       lane_.drain();
     }
     std::lock_guard lock(mutex_);
     open_ = false;
     failure_.throw_if_come();
-    if (size() > 1) {
-      share([&] { zeros_.settle(backend_, gradients_, line_.outcome(), has_data); });
+    if (size() == 1) {
+      share([&] { line_.tell_all_reduced(); });
+    } else {
+      share([&] { line_.tell_reduced(uses_.settle_zeros(backend_, line_.outcome(), has_data)); });
       if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
         share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
       }
@@ -272,9 +279,9 @@ class engine {
     accumulated_ = 0;
     last_live_ = line_.outcome().live >= 0 ? line_.outcome().live : last_live_;
     const step_result result{step_++, non_finite};
-    if (observing_) {
+    if (ready_log_.keeps()) {
       share([&] {
-        bucket_plan plan = make_plan(std::span(ready_events_).first(ready_count_.load(std::memory_order_relaxed)));
+        bucket_plan plan = make_plan(ready_log_.events());
         if (plan != line_.buckets().plan()) {
           line_.adopt(std::move(plan), compression_);
         }
@@ -288,29 +295,19 @@ class engine {
     failure_.throw_if_come();
     require(!open_, "begin_step: the step before has not been finished");
     open_ = true;
-    sending_ = sending;
-    gradients_.begin_step();
-    zeros_.begin_step();
+    closed_ = false;
+    uses_.begin_step(sending);
   }
 
-  /// At the end of a backward pass: each gradient has been used as often as it should, or counts as zeros, or the step
-  /// fails on every rank. Without data all count as zeros.
+  /// What use_ledger::settle throws fails the step on every rank.
   void settle_uses(bool has_data) {
     try {
-      if (has_data && std::exchange(learning_, false)) {
-        gradients_.learn(sending_ && size() > 1, [&](slot which) { count_down(which); });
-      }
-      if (auto fault = fault_of_uses(gradients_, line_.buckets(), rules_.unused_gradients, sending_);
-          fault && has_data) {
-        fault->rank = rank();
-        fault->step = static_cast<std::int64_t>(step_);
-        throw sync_error(*fault);
-      }
-      if (sending_ && size() > 1 && (!has_data || rules_.unused_gradients == unused::zero_fill)) {
-        zeros_.fill_unused(gradients_, [&](slot which) { line_.count_down(which); });
-      }
+      uses_.settle(line_.buckets(), has_data, [&](slot which) { count_down(which); });
     } catch (const sync_error& error) {
-      fail(error.cause());
+      failure cause = error.cause();
+      cause.rank = rank();
+      cause.step = static_cast<std::int64_t>(step_);
+      fail(std::move(cause));
       failure_.throw_if_come();
     } catch (const std::exception& error) {
       abandon(error.what());
@@ -319,9 +316,16 @@ class engine {
   }
 
   void count_down(slot which) {
-    if (sending_ && line_.count_down(which) && size() > 1) {
+    if (uses_.sending() && line_.count_down(which) && size() > 1) {
       lane_.notify();
     }
+  }
+
+  template <class Action>
+  void between_steps(Action&& action) {
+    std::lock_guard lock(mutex_);
+    require(!open_, "this can't be asked for while a step is open");
+    share(action);
   }
 
   // ---- failures -----------------------------------------------------------------------------------------------------
@@ -333,7 +337,7 @@ class engine {
       std::lock_guard lock(mutex_);
       failure_.keep(std::move(cause));
     }
-    if (size() > 1 && sending_) {
+    if (size() > 1 && uses_.sending()) {
       lane_.drain();
     }
     std::lock_guard lock(mutex_);
@@ -369,23 +373,20 @@ class engine {
 
   step_rules rules_;
 
-  std::vector<ready_event> ready_events_;
+  ready_log ready_log_;
   step_meter meter_;
   bucket_line<Backend, Compression> line_;
-  zero_filling zeros_;
+  use_ledger uses_;
   sync_statistics statistics_;
 
   // The present step.
   std::mutex mutex_;
   bool open_ = false;
-  bool sending_ = false;   // or it is an accumulation
-  bool learning_ = false;  // how often each gradient is used
-  bool observing_ = false;
+  bool closed_ = false;
   std::uint64_t step_ = 0;
   std::uint64_t accumulated_ = 0;  // steps since the last one that was sent
   int last_live_ = 0;              // a rank that had data when last any had
   step_record own_record_;
-  std::atomic<std::size_t> ready_count_{0};
   std::atomic<bool> closing_{false};   // the caller has ended the step: the record may go
   std::atomic<bool> finished_{false};  // the lane has ended the step
   first_failure<Backend> failure_{backend_};

@@ -30,7 +30,7 @@ class open_step {
       engine.begin_accumulation();
     }
   }
-  open_step(open_step&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+  open_step(open_step&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)), closed_(other.closed_) {}
   open_step& operator=(open_step&&) = delete;
   ~open_step() {
     if (engine_ != nullptr) {
@@ -43,8 +43,28 @@ class open_step {
   /// the slot is used (manifest::add); never blocks. What is not in the arena is copied there the last time, on the
   /// calling thread. Throws contract_violation where the slot is unknown, was ready before, or the step has ended.
   void ready(slot which) {
-    require(engine_ != nullptr, "ready: the step has ended; begin another one");
+    require(engine_ != nullptr && !closed_, "ready: the step has ended; begin another one");
     engine_->ready(which);
+  }
+
+  /// Ends the backward pass and returns at once: with a lane that has a thread of its own the step goes on beside the
+  /// caller. Throws as finish() where a gradient was not ready as often as it should be.
+  void close()
+    requires(Purpose == step_purpose::synchronize)
+  {
+    require(engine_ != nullptr, "close: the step has ended already");
+    closed_ = true;
+    engine_->close();
+  }
+
+  /// Returns once the gradient of `which`, which this rank has used in this step, is the average: what needs it can go on
+  /// while others still travel. Closes the step. Whether the step ends well on all ranks is known after finish() only.
+  /// Throws sync_error once the step has failed.
+  void wait(slot which)
+    requires(Purpose == step_purpose::synchronize)
+  {
+    close();
+    engine_->wait(which);
   }
 
   /// Waits until all gradients are averages. Throws sync_error where a gradient was not ready as often as it should, or
@@ -73,6 +93,7 @@ class open_step {
 
  private:
   Engine* engine_;
+  bool closed_ = false;
 };
 
 }  // namespace gradweave

@@ -45,24 +45,28 @@ class zero_filling {
     return hash;
   }
 
-  /// After the step: what another rank has used becomes the average, the rest what it was.
+  /// After the step: what another rank has used becomes the average, and is returned; the rest becomes what it was.
   template <host_backend Backend>
-  void settle(Backend& backend, gradient_table& gradients, const step_outcome& outcome, bool has_data) {
+  std::span<const slot> settle(Backend& backend, gradient_table& gradients, const step_outcome& outcome,
+                               bool has_data) {
     if (outcome.slots_differ) {
       exchange(backend, gradients.size());
     }
     const bool all_used = !outcome.slots_differ && !has_data && outcome.live >= 0;
     std::size_t kept = 0;
+    averages_.clear();
     for (const slot which : filled_) {
       const std::span<std::byte> memory = gradients.range(which);
       const bool copied = gradients.is_copied(which);
       if (all_used || (outcome.slots_differ && is_used_anywhere(which))) {
         gradients.copy_out(which);
+        averages_.push_back(which);
       } else if (!copied && !memory.empty()) {
         std::memcpy(memory.data(), kept_.data() + kept, memory.size());
       }
       kept += copied ? 0 : memory.size();
     }
+    return averages_;
   }
 
  private:
@@ -108,6 +112,7 @@ class zero_filling {
   }
 
   std::vector<slot> filled_;
+  std::vector<slot> averages_;
   std::vector<std::byte> kept_;  // of those filled that are not copied, one after another
   std::vector<std::byte> used_;  // by rank and slot; the first rank's becomes that of all
   std::vector<std::size_t> pieces_;

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -15,27 +13,12 @@
 #include <utility>
 
 #include <gradweave/assert.hpp>
+#include <gradweave/environment_variable.hpp>
 #include <gradweave/transport/rendezvous_options.hpp>
 
 namespace gradweave {
 
-/// What a variable holds, nothing where it is not set.
-inline std::optional<std::string> environment_variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
-}
-
 namespace detail {
-
-inline long number_in(const char* name, const std::string& text, long least, long most) {
-  long value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
-    violate(std::string("the environment variable ") + name + " is '" + text + "'; it has to be a whole number from " +
-            std::to_string(least) + " to " + std::to_string(most));
-  }
-  return value;
-}
 
 /// The first host of a Slurm node list: "node[07-12,20],other" is node07.
 inline std::string first_host(std::string_view nodes) {
@@ -108,7 +91,8 @@ rendezvous_options rendezvous_from(Look&& look) {
     return place;
   }
   constexpr long ranks_max = 1 << 20;
-  for (const auto& [name, other] : {std::pair(found->rank, found->size), std::pair(found->size, found->rank)}) {
+  const std::array both = {std::pair(found->rank, found->size), std::pair(found->size, found->rank)};
+  for (const auto& [name, other] : both) {
     if (!look(name)) {
       violate(std::string("the environment variable ") + other + " is set and " + name +
               " is not; a launcher sets both");
