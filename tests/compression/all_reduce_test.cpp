@@ -4,9 +4,9 @@
 
 using namespace gradweave;
 
-TEST_CASE("all_reduce_program: one request in the bucket's own kind, divided by the world size, and no scratch") {
+TEST_CASE("all_reduce_program: one request in the bucket's own kind, divided as the world says, and no scratch") {
   const extent memory{nullptr, 40, 0};
-  compression::all_reduce_program program({element_kind::float64, 5, {}, {&memory, 1}}, {1, 3});
+  compression::all_reduce_program program({element_kind::float64, 5, {}, {&memory, 1}}, {1, 3, 3});
   CHECK(program.scratch_bytes() == 0);
   const auto request = program.run(0, {});
   REQUIRE(request);

@@ -24,7 +24,8 @@ inline void step_record(bytes_view input) {
   std::array<detail::step_record, 2> others{};
   std::copy_n(input.begin(), std::min(input.size(), sizeof others), std::as_writable_bytes(std::span(others)).begin());
   const bool same = std::ranges::all_of(others, [&](const detail::step_record& other) {
-    return other.step == own.step && other.plan_version == own.plan_version && other.accumulated == own.accumulated;
+    return other.step == own.step && other.plan_version == own.plan_version &&
+           (other.has_data == 0 || other.accumulated == own.accumulated);
   });
 
   scripted_backend backend(3, input);
