@@ -74,31 +74,10 @@ struct sum_of {
   }
 };
 
-template <class Vector>
-GRADWEAVE_VECTOR_TARGET GRADWEAVE_ALWAYS_INLINE void add_vector(std::byte* accumulator,
-                                                                const std::byte* contribution) noexcept {
-  Vector sum;
-  Vector more;
-  __builtin_memcpy(&sum, accumulator, sizeof sum);
-  __builtin_memcpy(&more, contribution, sizeof more);
-  sum += more;
-  __builtin_memcpy(accumulator, &sum, sizeof sum);
-}
-
-/// Four vectors a turn, by hand: at -O2 compilers leave the loop over a block rolled.
 template <class T>
-GRADWEAVE_VECTOR_TARGET void sum_vectorized(std::byte* __restrict accumulator, const std::byte* __restrict contribution,
+GRADWEAVE_VECTOR_TARGET void sum_vectorized(std::byte* accumulator, const std::byte* contribution,
                                             std::size_t elements) noexcept {
-  using vector = typename vector_of<T>::type;
-  constexpr std::size_t at_once = 4 * sizeof(vector);
-  std::size_t bytes = elements * sizeof(T);
-  for (; bytes >= at_once; bytes -= at_once, accumulator += at_once, contribution += at_once) {
-    add_vector<vector>(accumulator, contribution);
-    add_vector<vector>(accumulator + sizeof(vector), contribution + sizeof(vector));
-    add_vector<vector>(accumulator + 2 * sizeof(vector), contribution + 2 * sizeof(vector));
-    add_vector<vector>(accumulator + 3 * sizeof(vector), contribution + 3 * sizeof(vector));
-  }
-  reduce_loop<T>(accumulator, contribution, bytes / sizeof(T), sum_of{});
+  reduce_loop<T>(accumulator, contribution, elements, sum_of{});
 }
 
 template <class T>
