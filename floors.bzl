@@ -74,6 +74,7 @@ FLOORS = [
             "transport/in_process.hpp",
             "transport/neighbour_socket.hpp",
             "transport/neighbourhood.hpp",
+            "transport/readiness.hpp",
             "transport/rendezvous_options.hpp",
             "transport/segment.hpp",
             "transport/shared_block.hpp",

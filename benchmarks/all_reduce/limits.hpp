@@ -16,6 +16,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,7 +85,8 @@ class direct_limit {
   void barrier() {
     flags_[rank_]->store(++round_, std::memory_order_release);
     for (const auto* flag : flags_) {
-      while (!spin_until([&] { return flag->load(std::memory_order_acquire) >= round_; })) {
+      while (!spin_.until([&] { return flag->load(std::memory_order_acquire) >= round_; })) {
+        std::this_thread::yield();
       }
     }
   }
@@ -127,6 +129,7 @@ class direct_limit {
   std::vector<std::atomic<std::uint64_t>*> flags_;
   std::vector<float*> buffers_;
   std::uint64_t round_ = 0;
+  spinner spin_;
 };
 
 /// What sockets can do at best: each rank sends its neighbour on the right what it does in a ring all-reduce, 2 (N-1) times
@@ -201,7 +204,7 @@ class socket_limit {
       std::array<pollfd, 2> awaited = {pollfd{left_, static_cast<short>(received == bytes ? 0 : POLLIN), 0},
                                        pollfd{right_, static_cast<short>(sent == bytes ? 0 : POLLOUT), 0}};
       const auto look = [&](int milliseconds) { return ::poll(awaited.data(), awaited.size(), milliseconds) != 0; };
-      if (!spin_until([&] { return look(0); })) {
+      if (!spin_.until([&] { return look(0); })) {
         look(-1);
       }
     }
@@ -218,6 +221,7 @@ class socket_limit {
   segment data_;
   int right_ = -1;
   int left_ = -1;
+  spinner spin_;
 };
 
 }  // namespace gradweave::bench

@@ -23,6 +23,7 @@ TEST_CASE("tcp_stream: what is written is read, and the end is seen once all of 
   CHECK(b.read(room).bytes == 0);
   CHECK_FALSE(b.at_end());
   const std::array sent{std::byte{1}, std::byte{2}};
+  CHECK(b.read(room).drained);
   CHECK(a.write(sent).bytes == 2);
   a.shut_down();
   CHECK(tests::read_all(b) == std::vector(sent.begin(), sent.end()));

@@ -5,14 +5,11 @@
 #pragma once
 
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +20,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -35,6 +31,7 @@
 #include <gradweave/transport/control_channel.hpp>
 #include <gradweave/transport/control_frames.hpp>
 #include <gradweave/transport/failure_message.hpp>
+#include <gradweave/transport/readiness.hpp>
 #include <gradweave/transport/settlement.hpp>
 #include <gradweave/transport/spinning.hpp>
 #include <gradweave/transport/stream.hpp>
@@ -62,17 +59,17 @@ class asio_mesh {
   asio_mesh(std::unique_ptr<boost::asio::io_context> context, int rank, std::vector<std::optional<link_type>> links)
       : context_(std::move(context)),
         rank_(rank),
-        doorbell_(check(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
-        readiness_(check(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+        doorbell_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
+        readiness_(2 * links.size()),
         settling_(rank, static_cast<int>(links.size())) {
     for (auto& link : links) {
       peers_.emplace_back(std::move(link));
     }
-    watch(doorbell_, EPOLLIN, no_peer);
-    for (std::size_t p = 0; p < peers_.size(); ++p) {
-      if (peers_[p].link) {
-        watch(peers_[p].link->payload.native_handle(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, no_peer);
-        watch(peers_[p].link->control.native_handle(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, p);
+    readiness_.watch_bell(doorbell_);
+    for (int p = 0; p < size(); ++p) {
+      if (at(p).link) {
+        readiness_.watch(at(p).link->payload.native_handle(), payload_of(p));
+        readiness_.watch(at(p).link->control.native_handle(), control_of(p));
       }
     }
     wait(rung_, std::chrono::steady_clock::now());  // that there is room for the first bytes is no event
@@ -87,7 +84,6 @@ class asio_mesh {
         each.link->payload.shut_down();
       }
     }
-    ::close(readiness_);
     ::close(doorbell_);
   }
 
@@ -102,13 +98,7 @@ class asio_mesh {
   }
 
   std::size_t try_receive(int from, std::span<std::byte> room) {
-    peer& each = at(from);
-    if (each.payload_closed) {
-      return 0;
-    }
-    const io_result done = each.link->payload.read(room);
-    each.payload_closed = done.closed;
-    return done.bytes;
+    return read_payload(from, [&](Stream& payload) { return payload.read(room); });
   }
 
   std::size_t try_send_pieces(int to, std::span<const std::span<const std::byte>> pieces)
@@ -125,13 +115,10 @@ class asio_mesh {
   std::size_t try_receive_pieces(int from, std::span<const std::span<std::byte>> pieces)
     requires requires(Stream& stream) { stream.read_pieces(pieces); }
   {
-    peer& each = at(from);
-    if (pieces.size() == 1 || each.payload_closed) {
+    if (pieces.size() == 1) {
       return try_receive(from, pieces.front());
     }
-    const io_result done = each.link->payload.read_pieces(pieces);
-    each.payload_closed = done.closed;
-    return done.bytes;
+    return read_payload(from, [&](Stream& payload) { return payload.read_pieces(pieces); });
   }
 
   bool try_send_control(int to, const control_message& message) {
@@ -148,12 +135,15 @@ class asio_mesh {
     peer& each = at(who);
     {
       const std::lock_guard lock(control_);
-      pump(who);
+      if (readiness_.is_worth_reading(control_of(who))) {
+        pump(who);
+      }
       if (!each.channel.closed() || each.channel.has_message()) {
         return false;
       }
     }
     each.payload_closed = each.payload_closed || each.link->payload.at_end();
+    readiness_.left_unread(payload_of(who));  // to find that out may have taken something in
     return each.payload_closed;
   }
 
@@ -176,10 +166,11 @@ class asio_mesh {
 
   const failure* aborted() const { return aborted_.load(std::memory_order_acquire); }
 
-  std::uint64_t events() const { return rung_.load(std::memory_order_acquire); }
+  std::uint64_t events() {
+    readiness_.begin_round();
+    return rung_.load(std::memory_order_acquire);
+  }
 
-  /// Readiness is edge-triggered: what happened since it was last reported ends the sleep at once, and payload that
-  /// nobody wants yet does not end it again and again.
   void wait(std::uint64_t seen, deadline until) {
     if (rung_.load(std::memory_order_acquire) != seen) {
       return;
@@ -188,21 +179,15 @@ class asio_mesh {
       const std::lock_guard lock(control_);
       until = std::min(until, settling_.due().value_or(until));
     }
-    std::array<epoll_event, 64> ready;
-    int count = 0;
-    const auto look = [&](int milliseconds) {
-      count = ::epoll_wait(readiness_, ready.data(), static_cast<int>(ready.size()), milliseconds);
-      return count != 0;
-    };
-    if (!spin_until([&] { return look(0); })) {
-      look(milliseconds_until(until));
+    if (!spin_.until([&] { return readiness_.look(0); })) {
+      readiness_.look(milliseconds_until(until));
     }
     const std::lock_guard lock(control_);
-    for (int i = 0; i < count; ++i) {
-      if (ready[static_cast<std::size_t>(i)].data.u64 != no_peer) {
-        pump(static_cast<int>(ready[static_cast<std::size_t>(i)].data.u64));
+    readiness_.take_in([&](std::size_t connection) {
+      if (connection % 2 != 0) {
+        pump(static_cast<int>(connection / 2));
       }
-    }
+    });
     settle();
   }
 
@@ -232,20 +217,21 @@ class asio_mesh {
 
   peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
 
-  static constexpr std::uint64_t no_peer = UINT64_MAX;
+  static constexpr std::size_t payload_of(int rank) { return 2 * static_cast<std::size_t>(rank); }
+  static constexpr std::size_t control_of(int rank) { return payload_of(rank) + 1; }
 
-  static int check(int descriptor, const char* what) {
-    if (descriptor < 0) {
-      throw std::system_error(errno, std::generic_category(), std::string("gradweave: ") + what);
+  template <class Read>
+  std::size_t read_payload(int from, Read&& read) {
+    peer& each = at(from);
+    if (each.payload_closed || !readiness_.is_worth_reading(payload_of(from))) {
+      return 0;
     }
-    return descriptor;
-  }
-
-  void watch(int descriptor, std::uint32_t events, std::uint64_t whose) {
-    epoll_event wanted{};
-    wanted.events = events | EPOLLET;
-    wanted.data.u64 = whose;
-    check(::epoll_ctl(readiness_, EPOLL_CTL_ADD, descriptor, &wanted), "epoll_ctl");
+    const io_result done = read(each.link->payload);
+    each.payload_closed = done.closed;
+    if (done.drained) {
+      readiness_.drained(payload_of(from));
+    }
+    return done.bytes;
   }
 
   static int milliseconds_until(deadline until) {
@@ -263,6 +249,9 @@ class asio_mesh {
     }
     from.channel.flush(from.link->control);
     from.channel.receive(from.link->control);
+    if (!from.channel.stalled()) {
+      readiness_.drained(control_of(whose));
+    }
     while (auto cause = from.channel.take_failure()) {
       settling_.hear(whose, std::move(*cause), std::chrono::steady_clock::now());
     }
@@ -303,10 +292,11 @@ class asio_mesh {
   std::unique_ptr<boost::asio::io_context> context_;
   int rank_;
   int doorbell_;   // rings when the job has failed, whichever thread found out
-  int readiness_;  // epoll
+  readiness readiness_;
   std::deque<peer> peers_;
   std::uint64_t sent_ = 0;
   std::atomic<std::uint64_t> rung_{0};
+  spinner spin_;  // of whoever waits
 
   std::mutex control_;
   settlement settling_;

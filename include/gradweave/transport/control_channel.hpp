@@ -20,6 +20,7 @@ namespace gradweave {
 struct io_result {
   std::size_t bytes = 0;
   bool closed = false;
+  bool drained = false;  ///< of a read: it is known that nothing is left
 };
 
 /// The connection itself: it takes and gives as many bytes as go without waiting.
@@ -74,8 +75,14 @@ class control_channel {
         return;
       }
       closed_ = done.closed || !arrived_.commit(done.bytes);
+      if (done.drained) {
+        return;
+      }
     }
   }
+
+  /// More may have come than there was room for.
+  bool stalled() const { return stalled_; }
 
   /// The next message, if there is one.
   template <control_stream Stream>

@@ -300,7 +300,7 @@ class shared_memory_transport {
       return;
     }
     // Only where nothing comes over sockets: who spins here does not look at them.
-    if (all_share_ && spin_until([&] { return events() != seen; })) {
+    if (all_share_ && spin_.until([&] { return events() != seen; })) {
       return;
     }
     // The end of a connection is told to a sleeper once, and may have been told before.
@@ -386,6 +386,7 @@ class shared_memory_transport {
   bool all_share_ = false;
   std::vector<bool> closed_;  // by rank, of those that share
   std::uint64_t closures_ = 0;
+  spinner spin_;
 };
 
 }  // namespace gradweave

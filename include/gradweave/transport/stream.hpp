@@ -58,7 +58,7 @@ class tcp_stream {
   io_result read(std::span<std::byte> room) {
     boost::system::error_code fault;
     const std::size_t arrived = socket_.read_some(boost::asio::buffer(room.data(), room.size()), fault);
-    return {arrived, fault && fault != boost::asio::error::would_block};
+    return {arrived, fault && fault != boost::asio::error::would_block, arrived < room.size()};
   }
 
   /// The same from and to memory in several pieces, at most pieces_max.
@@ -77,7 +77,7 @@ class tcp_stream {
                    [](std::span<std::byte> each) { return boost::asio::buffer(each.data(), each.size()); });
     boost::system::error_code fault;
     const std::size_t arrived = socket_.read_some(buffers, fault);
-    return {arrived, fault && fault != boost::asio::error::would_block};
+    return {arrived, fault && fault != boost::asio::error::would_block, arrived < boost::asio::buffer_size(buffers)};
   }
 
   bool at_end() {

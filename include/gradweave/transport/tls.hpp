@@ -163,7 +163,7 @@ class tls_stream {
     std::size_t arrived = 0;
     ERR_clear_error();
     const int outcome = room.empty() ? 1 : SSL_read_ex(held_->ssl.get(), room.data(), room.size(), &arrived);
-    return {arrived, outcome != 1 && is_broken(outcome)};
+    return {arrived, outcome != 1 && is_broken(outcome), arrived == 0};  // a read gives one record at most
   }
 
   /// Whether everything that the peer sent has been read, and nothing more comes.
