@@ -138,7 +138,8 @@ class paired_transport : public in_process_transport {
 
 }  // namespace
 
-TEST_CASE("scheduled: where only some ranks share memory, sums go from host to host, and the kit of backends passes") {
+TEST_CASE(
+    "scheduled: where only some ranks share memory, collectives go from host to host, and the kit of backends passes") {
   const testing::watchdog guard("scheduled: hierarchical");
   const auto run = [](int size, auto&& body) {
     std::vector<in_process_transport> ends = in_process_transport::connect(size);
@@ -146,8 +147,9 @@ TEST_CASE("scheduled: where only some ranks share memory, sums go from host to h
       body(backend::scheduled("pairs", paired_transport(std::move(ends[static_cast<std::size_t>(rank)]))));
     });
   };
-  const auto report =
-      testing::check_backend(run, {.sizes = tests::is_brief() ? std::vector{4} : std::vector{2, 3, 4, 5}});
+  // Who sums for its host hands sums on within it: up to half of what each rank has to be given.
+  const auto report = testing::check_backend(
+      run, {.sizes = tests::is_brief() ? std::vector{4} : std::vector{2, 3, 4, 5}, .payload_slack = 0.2});
   for (const std::string& failure : report.failures()) {
     FAIL_CHECK(failure);
   }

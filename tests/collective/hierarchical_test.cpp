@@ -1,6 +1,5 @@
 #include <gradweave/collective/hierarchical.hpp>
 
-#include <algorithm>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -9,20 +8,6 @@
 
 using namespace gradweave;
 using namespace gradweave::tests;
-
-namespace {
-
-/// Ranks dealt to hosts one after another, hosts of these sizes in turn.
-std::vector<int> hosts_of(int size, const std::vector<int>& host_sizes) {
-  std::vector<int> host_of;
-  for (std::size_t host = 0; static_cast<int>(host_of.size()) < size; ++host) {
-    const int room = std::min(host_sizes[host % host_sizes.size()], size - static_cast<int>(host_of.size()));
-    host_of.insert(host_of.end(), static_cast<std::size_t>(room), static_cast<int>(host));
-  }
-  return host_of;
-}
-
-}  // namespace
 
 TEST_CASE("rank_groups: numbers groups by their first rank and lists ranks in order") {
   const std::vector<int> hosts = {7, 3, 7, 3, 3};

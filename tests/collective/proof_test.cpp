@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <gradweave/collective/composed.hpp>
 #include <gradweave/collective/direct.hpp>
 #include <gradweave/collective/halving_doubling.hpp>
 #include <gradweave/collective/hierarchical.hpp>
@@ -196,21 +197,55 @@ TEST_CASE("proof: catches the same where memory is shared, and in a tree") {
   }
 }
 
-TEST_CASE("proof: a barrier in which a rank speaks before it has heard is caught") {
-  for (const int size : {4, 8}) {  // where the size is no power of two, some of the orderings are not needed
-    auto ranks = schedules_of_all(size, dissemination_barrier);
-    REQUIRE(prove(ranks, {.operation = collective::barrier}).holds());
-    for (std::size_t i = 0; i < ranks[0].steps().size(); ++i) {
-      auto changed = ranks;
-      if (ranks[0].steps()[i].kind == step_kind::send && !ranks[0].dependencies(ranks[0].steps()[i]).empty()) {
-        changed[0] = mutated(ranks[0], {i, mutation::drop_first_dependency}, size);
-        CHECK_FALSE(prove(changed, {.operation = collective::barrier}).holds());
-      }
-      changed = ranks;
-      changed[0] = mutated(ranks[0], {i, mutation::drop}, size);
-      CHECK_FALSE(prove(changed, {.operation = collective::barrier}).holds());
+TEST_CASE("proof: catches the same where collectives are composed over hosts") {
+  for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1, 1}, std::vector{0, 1, 0, 1}}) {
+    const auto size = static_cast<int>(hosts.size());
+    const rank_groups groups(hosts);
+    std::vector<std::size_t> pieces;
+    cut_evenly(static_cast<std::size_t>(size) * 16, size, pieces);
+    const auto rows = for_all(size, pieces);
+    composed_schedules make;
+    const auto check = [&](const collective_claim& claim, auto&& one) {
+      every_mutation_is_caught(
+          size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) { one(world.rank, out); }));
+    };
+    check({.operation = collective::reduce_scatter, .pieces = rows},
+          [&](int rank, schedule& out) { make.reduce_scatter(groups, rank, pieces, out); });
+    check({.operation = collective::all_gather, .pieces = rows},
+          [&](int rank, schedule& out) { make.all_gather(groups, rank, pieces, out); });
+    check({.operation = collective::all_to_all, .pieces = rows, .source_pieces = rows},
+          [&](int rank, schedule& out) { make.all_to_all(groups, rank, pieces, pieces, out); });
+    check({.operation = collective::gather, .root = 1, .pieces = rows},
+          [&](int rank, schedule& out) { make.gather(groups, rank, 1, pieces, out); });
+    for (const std::size_t tree_elements_max : {0U, 50U}) {
+      check({.operation = collective::broadcast, .root = 1, .elements = 50},
+            [&](int rank, schedule& out) { make.broadcast(groups, rank, 1, 50, tree_elements_max, 20, out); });
     }
   }
+}
+
+TEST_CASE("proof: a barrier in which a rank speaks before it has heard is caught") {
+  const auto check = [](const std::vector<schedule>& ranks) {
+    REQUIRE(prove(ranks, {.operation = collective::barrier}).holds());
+    for (std::size_t i = 0; i < ranks[0].steps().size(); ++i) {
+      const schedule_step& step = ranks[0].steps()[i];
+      const bool speaks = step.kind == step_kind::send || step.kind == step_kind::give_back;
+      for (const auto what : {mutation::drop, mutation::drop_first_dependency}) {
+        if (what == mutation::drop || (speaks && step.dependencies_count != 0)) {
+          CAPTURE(i);
+          auto changed = ranks;
+          changed[0] = mutated(ranks[0], {i, what}, static_cast<int>(ranks.size()));
+          CHECK_FALSE(prove(changed, {.operation = collective::barrier}).holds());
+        }
+      }
+    }
+  };
+  for (const int size : {4, 8}) {  // where the size is no power of two, some of the orderings are not needed
+    check(schedules_of_all(size, [](schedule_world world, schedule& out) { dissemination_barrier(world, out); }));
+  }
+  composed_schedules make;
+  const rank_groups groups(std::vector{0, 0, 1, 1, 1, 2, 3});
+  check(schedules_of_all(7, [&](schedule_world world, schedule& out) { make.barrier(groups, world.rank, out); }));
 }
 
 TEST_CASE("proof: two ranks that both receive before they send are a deadlock") {

@@ -2,6 +2,7 @@
 /// Schedules of all ranks of a world, for the tests of each algorithm.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <numeric>
@@ -69,6 +70,16 @@ inline std::vector<std::size_t> proved_counts(int size) {
 /// By how much pieces of uneven length are stretched; 0 makes them empty.
 inline std::vector<std::size_t> proved_scales(int size) {
   return size <= 128 ? std::vector<std::size_t>{0, 1, 19} : std::vector<std::size_t>{1};
+}
+
+/// Ranks dealt to hosts one after another, hosts of these sizes in turn.
+inline std::vector<int> hosts_of(int size, const std::vector<int>& host_sizes) {
+  std::vector<int> host_of;
+  for (std::size_t host = 0; static_cast<int>(host_of.size()) < size; ++host) {
+    const int room = std::min(host_sizes[host % host_sizes.size()], size - static_cast<int>(host_of.size()));
+    host_of.insert(host_of.end(), static_cast<std::size_t>(room), static_cast<int>(host));
+  }
+  return host_of;
 }
 
 /// All ranks, as those that share memory.

@@ -9,8 +9,8 @@
 
 namespace gradweave {
 
-/// Tokens of one element travel; each is received into a place of its own.
-inline void dissemination_barrier(schedule_world world, schedule& out) {
+/// Tokens of one element travel; each is received into a place of its own. A rank has arrived after the steps `after`.
+inline void dissemination_barrier(schedule_world world, schedule& out, schedule::after_steps after = {}) {
   constexpr operand token{operand_buffer::scratch, 0, 1};
   std::size_t place = 1;
   schedule::index received = 0;
@@ -19,8 +19,8 @@ inline void dissemination_barrier(schedule_world world, schedule& out) {
     const int from = world.neighbour(-distance);
     const operand heard{operand_buffer::scratch, place, 1};
     if (distance == 1) {
-      out.send(to, token);
-      received = out.receive(from, heard);
+      out.send(to, token, after);
+      received = out.receive(from, heard, after);
     } else {
       // Only who has heard of everyone in the rounds before may speak for them.
       out.send(to, token, {received});

@@ -48,7 +48,7 @@ class executor {
   Transport& transport() { return transport_; }
   const Transport& transport() const { return transport_; }
 
-  /// Sent, lent for reading, or written to peers' memory.
+  /// Sent, or read from and written to peers' memory.
   std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
@@ -152,10 +152,9 @@ class executor {
     if (step.kind == step_kind::lend) {
       const bool to_write = step.target.count != 0;
       loans_.lend(transport_, step.peer, range_of(to_write ? step.target : step.source), to_write);
-      bytes_moved_ += step.source.count * element_bytes_;
     }
-    plan_->for_each_operand(step, [&](const operand& range, bool writes) {
-      bytes_moved_ += writes && range.lender >= 0 ? range.count * element_bytes_ : 0;
+    plan_->for_each_operand(step, [&](const operand& range, bool) {
+      bytes_moved_ += range.lender >= 0 ? range.count * element_bytes_ : 0;
     });
   }
 

@@ -13,6 +13,7 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/chain.hpp>
+#include <gradweave/collective/composed.hpp>
 #include <gradweave/collective/direct.hpp>
 #include <gradweave/collective/dissemination.hpp>
 #include <gradweave/collective/halving_doubling.hpp>
@@ -86,6 +87,8 @@ class schedule_selector {
       all_reduce(world, elements, choose(world, elements * element_bytes(request.kind)));
     } else if (is_shared()) {
       select_shared(world, request, elements);
+    } else if (is_composed(world)) {
+      select_composed(world, request, elements);
     } else {
       select_messages(world, request, elements);
     }
@@ -97,6 +100,12 @@ class schedule_selector {
   bool is_shared() const {
     return groups_ && groups_->count() == 1 &&
            (forced_ == all_reduce_algorithm::automatic || forced_ == all_reduce_algorithm::shared);
+  }
+
+  /// Some ranks share memory, not all, and nothing else is forced.
+  bool is_composed(schedule_world world) const {
+    return groups_ && groups_->count() > 1 && groups_->count() < static_cast<std::size_t>(world.size) &&
+           (forced_ == all_reduce_algorithm::automatic || forced_ == all_reduce_algorithm::hierarchical);
   }
 
   void all_reduce(schedule_world world, std::size_t elements, all_reduce_algorithm chosen) {
@@ -144,6 +153,28 @@ class schedule_selector {
     }
   }
 
+  void select_composed(schedule_world world, const collective_request& request, std::size_t elements) {
+    const int rank = world.rank;
+    switch (request.operation) {
+      case collective::reduce_scatter: composed_.reduce_scatter(*groups_, rank, request.pieces, schedule_); break;
+      case collective::all_gather: composed_.all_gather(*groups_, rank, request.pieces, schedule_); break;
+      case collective::all_to_all:
+        composed_schedules::all_to_all(*groups_, rank, request.source_pieces, request.pieces, schedule_);
+        break;
+      case collective::broadcast: {
+        const std::size_t bytes = element_bytes(request.kind);
+        composed_.broadcast(*groups_, rank, request.root, elements, tree_bytes_max / bytes,
+                            broadcast_piece_bytes / bytes, schedule_);
+        break;
+      }
+      case collective::gather:
+        composed_schedules::gather(*groups_, rank, request.root, request.pieces, schedule_);
+        break;
+      case collective::barrier: composed_.barrier(*groups_, rank, schedule_); break;
+      case collective::all_reduce: break;
+    }
+  }
+
   void select_messages(schedule_world world, const collective_request& request, std::size_t elements) {
     switch (request.operation) {
       case collective::reduce_scatter:
@@ -175,6 +206,7 @@ class schedule_selector {
   std::vector<std::size_t> pieces_;
   shared_schedules shared_;
   hierarchical_schedules hierarchical_;
+  composed_schedules composed_;
   direct_schedules direct_;
 };
 

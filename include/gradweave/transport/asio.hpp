@@ -291,7 +291,7 @@ class asio_mesh {
 
   std::unique_ptr<boost::asio::io_context> context_;
   int rank_;
-  int doorbell_;   // rings when the job has failed, whichever thread found out
+  int doorbell_;  // rings when the job has failed, whichever thread found out
   readiness readiness_;
   std::deque<peer> peers_;
   std::uint64_t sent_ = 0;
