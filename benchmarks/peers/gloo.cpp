@@ -22,6 +22,7 @@
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
 
 #include "benchmarks/peers/serve.hpp"
@@ -32,18 +33,15 @@ using algorithms = gloo::detail::AllreduceOptionsImpl;
 
 class gloo_library {
  public:
-  gloo_library(const std::string& folder, int rank, int size) {
+  gloo_library(const std::string& folder, int rank, int size) : rank_(rank), size_(size), store_(folder) {
     gloo::transport::tcp::attr place;
     place.hostname = "127.0.0.1";
-    auto device = gloo::transport::tcp::CreateDevice(place);
-    gloo::rendezvous::FileStore store(folder);
-    auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
-    context->connectFullMesh(store, device);
-    context_ = context;
+    device_ = gloo::transport::tcp::CreateDevice(place);
+    connect();
   }
 
-  int rank() const { return context_->rank; }
-  int size() const { return context_->size; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
   void barrier() {
     gloo::BarrierOptions options(context_);
@@ -52,7 +50,7 @@ class gloo_library {
 
   /// Tries all of its algorithms and keeps the fastest, as rank 0 measured it.
   std::string prepare(float* data, std::size_t elements) {
-    barrier();  // nobody uses the buffers of the size before any more
+    connect();
     candidates_ = {{"ring", [=, this] { all_reduce(data, elements, algorithms::RING); }},
                    {"bcube", [=, this] { all_reduce(data, elements, algorithms::BCUBE); }},
                    {"old_ring", runner<gloo::AllreduceRing<float>>(data, elements)},
@@ -77,6 +75,15 @@ class gloo_library {
   void reduce() { candidates_[chosen_].second(); }
 
  private:
+  /// Each size has connections of its own: over those of the size before, four ranks hung from 4 MiB on.
+  void connect() {
+    auto context = std::make_shared<gloo::rendezvous::Context>(rank_, size_);
+    gloo::rendezvous::PrefixStore part(std::to_string(contexts_.size()), store_);
+    context->connectFullMesh(part, device_);
+    context_ = context;
+    contexts_.push_back(context);
+  }
+
   void all_reduce(float* data, std::size_t elements, algorithms::Algorithm algorithm) {
     gloo::AllreduceOptions options(context_);
     options.setAlgorithm(algorithm);
@@ -92,6 +99,11 @@ class gloo_library {
     return [made] { made->run(); };
   }
 
+  int rank_;
+  int size_;
+  gloo::rendezvous::FileStore store_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::vector<std::shared_ptr<gloo::Context>> contexts_;  // ended with the process, when nobody uses them any more
   std::shared_ptr<gloo::Context> context_;
   std::vector<std::pair<std::string, std::function<void()>>> candidates_;
   std::size_t chosen_ = 0;
