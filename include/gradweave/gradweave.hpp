@@ -15,6 +15,7 @@
 #include <gradweave/compression/all_reduce.hpp>
 #include <gradweave/compression/coded.hpp>
 #include <gradweave/compression/half.hpp>
+#include <gradweave/compression/hook.hpp>
 #include <gradweave/compression/none.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/manifest.hpp>

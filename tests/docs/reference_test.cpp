@@ -1,6 +1,7 @@
 // The code that docs/reference/ quotes and no example holds: how each conformance kit is called.
 #include <gradweave/gradweave.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -161,6 +162,23 @@ TEST_CASE("reference: the kits of codecs and compression policies") {
   const auto reduced = gt::check_compression(gw::compression::as_compression(by), options);
   CHECK_MESSAGE(reduced.passed(), gt::to_string(reduced));
   // [/compression_kit]
+}
+
+TEST_CASE("reference: a hook") {
+  const gt::watchdog guard("reference: a hook");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> table(4, backend.rank() == 0 ? 3.0F : -100.0F);
+    gw::manifest gradients;
+    const gw::slot embedding = gradients.add("embedding", table);
+    // [hook]
+    const auto clamped = gw::compression::hook("clamp each rank's values to 1", [](auto& bucket) {
+      bucket.transform([](auto value) { return std::clamp<decltype(value)>(value, -1, 1); });
+    });
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend), clamped.over(gw::compression::bf16{}));
+    // [/hook]
+    sync.step([&](auto& step) { step.ready(embedding); });
+    CHECK(table[0] == 0);
+  });
 }
 
 TEST_CASE("reference: the kit of overlap policies") {

@@ -19,7 +19,14 @@
 
 namespace gradweave::tests {
 
-using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding>;
+/// A hook that changes every value and changes it back: averages are those without it.
+inline auto negating_hook() {
+  constexpr auto negate = [](compression::bucket_view bucket) { bucket.transform([](auto value) { return -value; }); };
+  return compression::hook("negate", negate, negate);
+}
+
+using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding,
+                               decltype(negating_hook())>;
 using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
 using any_bucketing = one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order>;
 
@@ -54,6 +61,10 @@ inline std::vector<policy_choice> policy_choices() {
         if (full || o == (c + b) % 2) {
           choices.push_back({std::string(compression_names[c]) + " " + overlap_names[o] + " " + bucketing_names[b],
                              static_cast<compression_name>(c), compressions[c], overlaps[o], bucketings[b]});
+          if (c == 0 && b == 1) {  // what is sent and what comes of it stays the same
+            choices.back().name += " in a hook";
+            choices.back().compression = negating_hook();
+          }
         }
       }
     }
