@@ -164,6 +164,20 @@ TEST_CASE("reference: the kits of codecs and compression policies") {
   // [/compression_kit]
 }
 
+TEST_CASE("reference: merge_optimal") {
+  const gt::watchdog guard("reference: merge_optimal");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> table(4, 1);
+    gw::manifest gradients;
+    gradients.add("embedding", table);
+    // [merge_optimal]
+    const gw::bucketing::merge_optimal merged{.cost = gw::bucketing::measure_cost(backend)};  // on every rank
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend), merged);
+    // [/merge_optimal]
+    CHECK(sync.plan().buckets.size() == 1);
+  });
+}
+
 TEST_CASE("reference: a hook") {
   const gt::watchdog guard("reference: a hook");
   gw::backend::run_loopback(2, [](gw::backend::loopback backend) {

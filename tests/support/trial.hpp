@@ -28,7 +28,8 @@ inline auto negating_hook() {
 using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding,
                                decltype(negating_hook())>;
 using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
-using any_bucketing = one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order>;
+using any_bucketing =
+    one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order, bucketing::merge_optimal>;
 
 enum class compression_name { none, fp16, bf16, per_hop };
 
@@ -61,6 +62,10 @@ inline std::vector<policy_choice> policy_choices() {
         if (full || o == (c + b) % 2) {
           choices.push_back({std::string(compression_names[c]) + " " + overlap_names[o] + " " + bucketing_names[b],
                              static_cast<compression_name>(c), compressions[c], overlaps[o], bucketings[b]});
+          if (c == 1 && b == 2) {  // plans anew twice, by times that differ from run to run
+            choices.back().name += ", merge_optimal";
+            choices.back().bucketing = bucketing::merge_optimal{caps, {.alpha_s = 1e-6, .beta_s_per_byte = 1e-9}};
+          }
           if (c == 0 && b == 1) {  // what is sent and what comes of it stays the same
             choices.back().name += " in a hook";
             choices.back().compression = negating_hook();
