@@ -56,6 +56,29 @@ TEST_CASE("reference: rules of steps") {
   });
 }
 
+TEST_CASE("reference: buffers") {
+  const gt::watchdog guard("reference: buffers");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> weights(4), running_mean(4);
+    std::vector<std::int64_t> batches(1);
+    const int rank = backend.rank();
+    // [buffers]
+    gw::manifest gradients;
+    const gw::slot layer = gradients.add("layer", weights);
+    gradients.add_buffer("batches", batches);
+    gradients.add_buffer("running mean", running_mean, gw::buffer_rule::average());
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend));
+    // [/buffers]
+    sync.step([&](auto& step) {
+      ++batches[0];
+      running_mean.assign(4, static_cast<float>(rank));
+      step.ready(layer);
+    });
+    CHECK(batches[0] == 1);
+    CHECK(running_mean[3] == 0.5F);
+  });
+}
+
 TEST_CASE("reference: the kit of tensors") {
   // [tensor_kit]
   const auto report = gt::check_tensor([] { return std::vector<float>(12); },

@@ -257,11 +257,16 @@ class trial_model {
   std::vector<uses> uses_;
 };
 
-/// Seals a trial model with a choice of policies.
+/// Seals a trial model's manifest, or another one, with a choice of policies.
+template <class Backend>
+auto synchronize_trial(manifest gradients, Backend backend, const policy_choice& choice, const step_rules& rules = {}) {
+  return synchronize(std::move(gradients), std::move(backend), choice.overlap, choice.compression, choice.bucketing,
+                     rules.unused_gradients, rules.average, rules.divide, rules.uses, rules.joined, rules.values);
+}
+
 template <class Backend>
 auto synchronize_trial(trial_model& model, Backend backend, const policy_choice& choice, const step_rules& rules = {}) {
-  return synchronize(model.make_manifest(), std::move(backend), choice.overlap, choice.compression, choice.bucketing,
-                     rules.unused_gradients, rules.average, rules.divide, rules.uses, rules.joined, rules.values);
+  return synchronize_trial(model.make_manifest(), std::move(backend), choice, rules);
 }
 
 /// The slots in an order of its own for each rank and step.

@@ -145,6 +145,7 @@ class bucket_line {
 
   /// What all ranks' records said, once the step is over.
   const step_outcome& outcome() const { return outcome_; }
+  std::span<const step_record> records() const { return records_.values(); }
 
   /// Adds which bucket was under way.
   failure in_context(failure cause) const {
