@@ -17,6 +17,12 @@
 #include <CLI/CLI.hpp>
 
 #include <gradweave/assert.hpp>
+#include <gradweave/bucketing/collective_cost.hpp>
+#include <gradweave/bucketing/concept.hpp>
+#include <gradweave/bucketing/fixed_bytes.hpp>
+#include <gradweave/bucketing/merge_optimal.hpp>
+#include <gradweave/bucketing/per_tensor.hpp>
+#include <gradweave/bucketing/ready_order.hpp>
 #include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/cost_model.hpp>
 #include <gradweave/collective/hierarchical.hpp>
@@ -25,6 +31,7 @@
 #include <gradweave/collective/step_prediction.hpp>
 
 #include "benchmarks/command.hpp"
+#include "benchmarks/resnet50.hpp"
 
 namespace {
 
@@ -54,6 +61,7 @@ struct predict_options {
   double parameters = 25.6e6;
   std::string bucket = "25M";
   double backward_ms = 100;
+  bool bucketing = false;
 };
 
 /// "64K", "1M", or bytes.
@@ -223,6 +231,28 @@ void print_step(predictor& predict, const std::vector<gw::all_reduce_algorithm>&
   print("automatic", [&](std::size_t bytes) { return predict.seconds(predict.automatic(bytes), bytes); });
 }
 
+/// Of ResNet-50, by bucketing policy: plans as they are once ready times are known, all-reduces as the library chooses them.
+void print_bucketings(predictor& predict, const predict_options& options) {
+  const double backward_s = options.backward_ms / 1000;
+  const gw::bench::observed_model model = gw::bench::resnet50(backward_s);
+  const auto seconds_of = [&](std::size_t bytes) { return predict.seconds(predict.automatic(bytes), bytes); };
+  const gw::bucketing::collective_cost cost = gw::bucketing::cost_from(seconds_of);
+  std::printf("a step of ResNet-50, %zu gradients, backward %.1f ms: milliseconds\n", model.slots.size(),
+              options.backward_ms);
+  std::printf("%20s %10s %10s %14s %10s %8s\n", "", "buckets", "step", "communication", "exposed", "hidden");
+  const auto print = [&](const char* name, const auto& policy) {
+    const gw::bucket_plan plan = policy.plan({model.slots, model.observed});
+    const gw::step_prediction step = gw::predict_step(model.timed(plan), backward_s, seconds_of);
+    std::printf("%20s %10zu %10.2f %14.2f %10.2f %7.0f%%\n", name, plan.buckets.size(), step.step_s * 1e3,
+                step.communication_s * 1e3, step.exposed_s * 1e3, step.hidden_share() * 100);
+  };
+  const gw::bucketing::bucket_caps small{.bucket_bytes_max = std::size_t{4} << 20};
+  print("per_tensor", gw::bucketing::per_tensor{});
+  print("ready_order 25M", gw::bucketing::ready_order{});
+  print("ready_order 4M", gw::bucketing::ready_order{small});
+  print("merge_optimal", gw::bucketing::merge_optimal{.cost = cost});
+}
+
 void add_options(CLI::App& app, predict_options& options) {
   app.option_defaults()->always_capture_default();
   app.add_option("--hosts", options.hosts, "how many hosts, several allowed: 2,8,1000")
@@ -254,6 +284,7 @@ void add_options(CLI::App& app, predict_options& options) {
   app.add_option("--openings", options.openings, "0: as if every rank knew that its peers have entered");
   app.add_option("--crossings", options.crossings, "0: do not look for the sizes between which the fastest changes");
   app.add_flag("--step", options.step, "predict a training step too");
+  app.add_flag("--bucketing", options.bucketing, "predict a training step of ResNet-50 by bucketing policy, too");
   app.add_option("--parameters", options.parameters, "of the step's model, float32; 25.6e6 is ResNet-50")
       ->check(CLI::Range(1.0, 1e12));
   app.add_option("--bucket", options.bucket, "bytes of the step's buckets");
@@ -295,6 +326,9 @@ int run(int count, char** arguments) {
     }
     if (options.step) {
       print_step(predict, algorithms, options);
+    }
+    if (options.bucketing) {
+      print_bucketings(predict, options);
     }
     std::printf("\n");
   }

@@ -9,12 +9,15 @@
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/backend/loopback.hpp>
+#include <gradweave/bucketing/collective_cost.hpp>
 #include <gradweave/bucketing/fixed_bytes.hpp>
+#include <gradweave/bucketing/merge_optimal.hpp>
 #include <gradweave/bucketing/per_tensor.hpp>
 #include <gradweave/bucketing/ready_order.hpp>
 #include <gradweave/compression/all_reduce.hpp>
 #include <gradweave/compression/coded.hpp>
 #include <gradweave/compression/half.hpp>
+#include <gradweave/compression/hook.hpp>
 #include <gradweave/compression/none.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/manifest.hpp>

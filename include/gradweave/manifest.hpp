@@ -74,6 +74,24 @@ struct manifest_entry {
   std::uint32_t uses = 1;  ///< in each step
 };
 
+/// What all ranks hold of a buffer at the end of each step.
+struct buffer_rule {
+  int from = 0;              ///< the values of that rank,
+  bool is_averaged = false;  ///< unless they are the average over ranks
+
+  static constexpr buffer_rule broadcast(int from = 0) { return {from, false}; }
+  static constexpr buffer_rule average() { return {0, true}; }
+
+  friend constexpr bool operator==(const buffer_rule&, const buffer_rule&) = default;
+};
+
+/// What a model keeps besides its parameters, such as the running statistics of a batch normalization.
+struct manifest_buffer {
+  std::string name;
+  gradient_view value;
+  buffer_rule rule;
+};
+
 /// Gradients in registration order. Tensors of different types and element kinds may be mixed. Tensors that are not
 /// views (std::span is one) are kept by reference: they must outlive the synchronizer and stay at their address.
 /// Parameters need to live only until `synchronize` returns.
@@ -139,7 +157,30 @@ class manifest {
                    residence::adopted, often.in_a_step});
   }
 
+  /// Registers a buffer, of any element kind. It becomes equal on all ranks when the manifest is sealed, and at the end of
+  /// each step. Throws contract_violation where the name is empty or taken, or the average of integers is asked for.
+  template <class Tensor>
+    requires gradient_tensor<std::remove_reference_t<Tensor>>
+  void add_buffer(std::string name, Tensor&& buffer, buffer_rule rule = {}) {
+    check_lifetime<Tensor>();
+    gradient_view value = gradient_view::of(buffer);
+    if (rule.is_averaged && !is_floating(value.kind())) {
+      violate("manifest: buffer '" + name + "' has element kind " + std::string(element_name(value.kind())) +
+              ", and only floating-point ones can be averaged; give it buffer_rule::broadcast()");
+    }
+    take_name(name, "buffer", buffers_.size());
+    buffers_.push_back({std::move(name), value, rule});
+  }
+
+  /// Never compiles: says what a type misses to be a gradient_tensor.
+  template <detail::no_tensor Tensor>
+  void add_buffer(std::string, Tensor&&, buffer_rule = {}) {
+    gradweave::explain_gradient_tensor<std::remove_reference_t<Tensor>>();
+  }
+
+  /// How many gradients there are.
   std::size_t size() const { return entries_.size(); }
+  std::span<const manifest_buffer> buffers() const { return buffers_; }
   std::span<const manifest_entry> entries() const { return entries_; }
   std::span<manifest_entry> entries() { return entries_; }
 
@@ -159,10 +200,16 @@ class manifest {
     }
   }
 
-  slot append(manifest_entry entry) {
-    if (entry.name.empty()) {
-      violate("manifest: slot " + std::to_string(entries_.size()) + " has an empty name");
+  void take_name(const std::string& name, const char* what, std::size_t number) {
+    if (name.empty()) {
+      violate("manifest: " + std::string(what) + " " + std::to_string(number) + " has an empty name");
     }
+    if (!names_.insert(name).second) {
+      violate("manifest: the name '" + name + "' is taken; each slot or buffer needs a name of its own");
+    }
+  }
+
+  slot append(manifest_entry entry) {
     if (entry.uses == 0) {
       violate("manifest: slot '" + entry.name + "' is used 0 times in a step; leave it out, or give it a use");
     }
@@ -171,14 +218,13 @@ class manifest {
               std::string(element_name(entry.gradient.kind())) +
               "; gradients are averaged, so they have to be floating-point");
     }
-    if (!names_.insert(entry.name).second) {
-      violate("manifest: the name '" + entry.name + "' is taken; each slot needs a name of its own");
-    }
+    take_name(entry.name, "slot", entries_.size());
     entries_.push_back(std::move(entry));
     return {static_cast<std::uint32_t>(entries_.size() - 1)};
   }
 
   std::vector<manifest_entry> entries_;
+  std::vector<manifest_buffer> buffers_;
   std::unordered_set<std::string> names_;
 };
 

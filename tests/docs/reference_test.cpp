@@ -1,6 +1,7 @@
 // The code that docs/reference/ quotes and no example holds: how each conformance kit is called.
 #include <gradweave/gradweave.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -52,6 +53,29 @@ TEST_CASE("reference: rules of steps") {
     // [/rules]
     CHECK(table[0] == 3);
     CHECK(weights[0] == 0.75F);
+  });
+}
+
+TEST_CASE("reference: buffers") {
+  const gt::watchdog guard("reference: buffers");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> weights(4), running_mean(4);
+    std::vector<std::int64_t> batches(1);
+    const int rank = backend.rank();
+    // [buffers]
+    gw::manifest gradients;
+    const gw::slot layer = gradients.add("layer", weights);
+    gradients.add_buffer("batches", batches);
+    gradients.add_buffer("running mean", running_mean, gw::buffer_rule::average());
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend));
+    // [/buffers]
+    sync.step([&](auto& step) {
+      ++batches[0];
+      running_mean.assign(4, static_cast<float>(rank));
+      step.ready(layer);
+    });
+    CHECK(batches[0] == 1);
+    CHECK(running_mean[3] == 0.5F);
   });
 }
 
@@ -161,6 +185,37 @@ TEST_CASE("reference: the kits of codecs and compression policies") {
   const auto reduced = gt::check_compression(gw::compression::as_compression(by), options);
   CHECK_MESSAGE(reduced.passed(), gt::to_string(reduced));
   // [/compression_kit]
+}
+
+TEST_CASE("reference: merge_optimal") {
+  const gt::watchdog guard("reference: merge_optimal");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> table(4, 1);
+    gw::manifest gradients;
+    gradients.add("embedding", table);
+    // [merge_optimal]
+    const gw::bucketing::merge_optimal merged{.cost = gw::bucketing::measure_cost(backend)};  // on every rank
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend), merged);
+    // [/merge_optimal]
+    CHECK(sync.plan().buckets.size() == 1);
+  });
+}
+
+TEST_CASE("reference: a hook") {
+  const gt::watchdog guard("reference: a hook");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> table(4, backend.rank() == 0 ? 3.0F : -100.0F);
+    gw::manifest gradients;
+    const gw::slot embedding = gradients.add("embedding", table);
+    // [hook]
+    const auto clamped = gw::compression::hook("clamp each rank's values to 1", [](auto& bucket) {
+      bucket.transform([](auto value) { return std::clamp<decltype(value)>(value, -1, 1); });
+    });
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend), clamped.over(gw::compression::bf16{}));
+    // [/hook]
+    sync.step([&](auto& step) { step.ready(embedding); });
+    CHECK(table[0] == 0);
+  });
 }
 
 TEST_CASE("reference: the kit of overlap policies") {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -76,7 +77,12 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
   run_ranks(over, size, [&](any_backend backend) {
     const int rank = backend.rank();
     trial_model model(slots);
-    auto sync = synchronize_trial(model, std::move(backend), choice, rules);
+    std::vector<std::int64_t> count(3);
+    std::vector<float> mean(5);
+    manifest gradients = model.make_manifest();
+    gradients.add_buffer("count", count, buffer_rule::broadcast(size - 1));
+    gradients.add_buffer("mean", mean, buffer_rule::average());
+    auto sync = synchronize_trial(std::move(gradients), std::move(backend), choice, rules);
     const auto backward = [&](auto& step) {
       for (std::uint32_t which = 0; which < slots.size(); ++which) {
         if (rules.unused_gradients == unused::strict || which % 4 != static_cast<std::uint32_t>(rank)) {

@@ -90,6 +90,50 @@ struct behaviour {
   }
 };
 
+/// A count that comes from one rank, a float that comes from another, and averages.
+struct buffers_of {
+  explicit buffers_of(const behaviour& does, int size)
+      : from{static_cast<int>(does.draw(5, 0, 0) % static_cast<std::uint64_t>(size)),
+             static_cast<int>(does.draw(5, 1, 0) % static_cast<std::uint64_t>(size))} {}
+
+  int from[2];
+  std::vector<std::int64_t> count = std::vector<std::int64_t>(3);
+  std::vector<float> value = std::vector<float>(2);
+  std::vector<double> mean = std::vector<double>(4);
+
+  manifest add_to(manifest gradients) {
+    gradients.add_buffer("count", count, buffer_rule::broadcast(from[0]));
+    gradients.add_buffer("value", value, buffer_rule::broadcast(from[1]));
+    gradients.add_buffer("mean", mean, buffer_rule::average());
+    return gradients;
+  }
+
+  static std::int64_t number(const behaviour& does, int rank, std::uint64_t step) {
+    return static_cast<std::int64_t>(does.draw(6, step, static_cast<std::uint64_t>(rank)) % 1000);
+  }
+  void run_forward(const behaviour& does, int rank, std::uint64_t step) {
+    const std::int64_t drawn = number(does, rank, step);
+    count.assign(3, drawn);
+    value.assign(2, static_cast<float>(drawn));
+    mean.assign(4, static_cast<double>(drawn));
+  }
+
+  std::string fault(const behaviour& does, int size, std::uint64_t step) const {
+    std::vector<int> live;
+    double sum = 0;
+    for (int r = 0; r < size; ++r) {
+      if (does.has_data(r, step)) {
+        live.push_back(r);
+        sum += static_cast<double>(number(does, r, step));
+      }
+    }
+    const auto expected = [&](int rank) { return number(does, does.has_data(rank, step) ? rank : live.front(), step); };
+    const bool right = count[2] == expected(from[0]) && value[1] == static_cast<float>(expected(from[1])) &&
+                       mean[3] == sum / static_cast<double>(live.size());
+    return right ? "" : "the buffers are not what they should be";
+  }
+};
+
 /// Every use of every slot that a rank uses, in an order of its own.
 std::vector<std::uint32_t> all_uses(const behaviour& does, int rank, std::uint64_t step) {
   std::vector<std::uint32_t> order;
@@ -148,7 +192,8 @@ void run_behaviour(network over, const behaviour& does, int size, const policy_c
   run_ranks(over, size, [&](any_backend backend) {
     const int rank = backend.rank();
     trial_model model(does.slots);
-    auto sync = synchronize_trial(model, std::move(backend), choice, does.rules);
+    buffers_of buffers(does, size);
+    auto sync = synchronize_trial(buffers.add_to(model.make_manifest()), std::move(backend), choice, does.rules);
     std::vector<std::vector<std::byte>> before;
     const auto remember = [&] {
       before.clear();
@@ -158,7 +203,8 @@ void run_behaviour(network over, const behaviour& does, int size, const policy_c
     };
     std::uint64_t s = 0;
     const auto check = [&] {
-      const std::string fault = check_step(does, choice, model, before, size, s);
+      std::string fault = check_step(does, choice, model, before, size, s);
+      fault = fault.empty() ? buffers.fault(does, size, s) : fault;
       const std::lock_guard lock(checking);
       const std::string run = std::string(name_of(over)) + ", seed " + std::to_string(does.seed) + ", " +
                               std::to_string(size) + " ranks, " + choice.name + ", step " + std::to_string(s) + ": ";
@@ -173,6 +219,7 @@ void run_behaviour(network over, const behaviour& does, int size, const policy_c
     remember();
     while (s < behaviour::steps && does.has_data(rank, s)) {
       const auto backward = [&](auto& step) {
+        buffers.run_forward(does, rank, s);
         for (const std::uint32_t which : all_uses(does, rank, s)) {
           model.fill(does.seed, rank, s, which);
           step.ready({which});

@@ -19,9 +19,17 @@
 
 namespace gradweave::tests {
 
-using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding>;
+/// A hook that changes every value and changes it back: averages are those without it.
+inline auto negating_hook() {
+  constexpr auto negate = [](compression::bucket_view bucket) { bucket.transform([](auto value) { return -value; }); };
+  return compression::hook("negate", negate, negate);
+}
+
+using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding,
+                               decltype(negating_hook())>;
 using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
-using any_bucketing = one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order>;
+using any_bucketing =
+    one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order, bucketing::merge_optimal>;
 
 enum class compression_name { none, fp16, bf16, per_hop };
 
@@ -54,6 +62,14 @@ inline std::vector<policy_choice> policy_choices() {
         if (full || o == (c + b) % 2) {
           choices.push_back({std::string(compression_names[c]) + " " + overlap_names[o] + " " + bucketing_names[b],
                              static_cast<compression_name>(c), compressions[c], overlaps[o], bucketings[b]});
+          if (c == 1 && b == 2) {  // plans anew twice, by times that differ from run to run
+            choices.back().name += ", merge_optimal";
+            choices.back().bucketing = bucketing::merge_optimal{caps, {.alpha_s = 1e-6, .beta_s_per_byte = 1e-9}};
+          }
+          if (c == 0 && b == 1) {  // what is sent and what comes of it stays the same
+            choices.back().name += " in a hook";
+            choices.back().compression = negating_hook();
+          }
         }
       }
     }
@@ -241,11 +257,16 @@ class trial_model {
   std::vector<uses> uses_;
 };
 
-/// Seals a trial model with a choice of policies.
+/// Seals a trial model's manifest, or another one, with a choice of policies.
+template <class Backend>
+auto synchronize_trial(manifest gradients, Backend backend, const policy_choice& choice, const step_rules& rules = {}) {
+  return synchronize(std::move(gradients), std::move(backend), choice.overlap, choice.compression, choice.bucketing,
+                     rules.unused_gradients, rules.average, rules.divide, rules.uses, rules.joined, rules.values);
+}
+
 template <class Backend>
 auto synchronize_trial(trial_model& model, Backend backend, const policy_choice& choice, const step_rules& rules = {}) {
-  return synchronize(model.make_manifest(), std::move(backend), choice.overlap, choice.compression, choice.bucketing,
-                     rules.unused_gradients, rules.average, rules.divide, rules.uses, rules.joined, rules.values);
+  return synchronize_trial(model.make_manifest(), std::move(backend), choice, rules);
 }
 
 /// The slots in an order of its own for each rank and step.

@@ -552,6 +552,157 @@ TEST_CASE("join: ranks that accumulate differently from those with data are no f
   });
 }
 
+namespace {
+
+/// What a rank's buffers hold after a step of its own: as if it had run a forward pass.
+struct statistics_of {
+  std::vector<std::int64_t> count = {0, 0, 0};
+  std::vector<float> own = {0};
+  std::vector<double> mean = {0, 0};
+  std::vector<float16> half = {float16{}};
+
+  void add_to(manifest& gradients, int from) {
+    gradients.add_buffer("count", count);
+    gradients.add_buffer("own", own, buffer_rule::broadcast(from));
+    gradients.add_buffer("mean", mean, buffer_rule::average());
+    gradients.add_buffer("half", half, buffer_rule::average());
+  }
+  void run_forward(int rank, int step) {
+    count.assign(3, 100 * step + rank);
+    own.assign(1, static_cast<float>(1000 * step + rank));
+    mean.assign(2, std::pow(4, rank) / 8 + step);
+    half.assign(1, to_float16(40000.0F));  // the sum of two is no float16
+  }
+  void check(std::int64_t counted, float of_own, double averaged) const {
+    CHECK(count == std::vector<std::int64_t>(3, counted));
+    CHECK(own[0] == of_own);
+    CHECK(mean == std::vector<double>(2, averaged));
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "buffers: are one rank's, or averages, at the start and after each step, and a rank's own while it accumulates") {
+  const testing::watchdog guard("buffers");
+  for (const int size : {1, 2, 3, 4}) {
+    backend::run_loopback(size, [&](backend::loopback backend) {
+      const int rank = backend.rank();
+      std::vector<float> gradient(4);
+      statistics_of buffers;
+      buffers.run_forward(rank, 0);
+      manifest gradients;
+      gradients.add("g", gradient);
+      buffers.add_to(gradients, size - 1);
+      auto sync = synchronize(std::move(gradients), std::move(backend), unused::zero_fill);
+      buffers.check(0, 0, 0.125);
+      const auto forward_and_backward = [&](int s) {
+        return [&buffers, rank, s](auto& step) {
+          buffers.run_forward(rank, s);
+          step.ready(only);
+        };
+      };
+      for (int s = 1; s < 4; ++s) {
+        sync.accumulate(forward_and_backward(10 + s));
+        buffers.check(100 * (10 + s) + rank, static_cast<float>(1000 * (10 + s) + rank),
+                      std::pow(4, rank) / 8 + 10 + s);
+        sync.step(forward_and_backward(s));
+        buffers.check(100 * s, static_cast<float>(1000 * s + size - 1), (std::pow(4, size) - 1) / 3 / size / 8 + s);
+        CHECK(to_float32(buffers.half[0]) == 40000);
+      }
+    });
+  }
+}
+
+TEST_CASE("buffers: ranks that have run out are neither a source nor in an average, and take what the others have") {
+  const testing::watchdog guard("buffers and join");
+  backend::run_loopback(3, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> gradient(4);
+    statistics_of buffers;
+    manifest gradients;
+    gradients.add("g", gradient);
+    buffers.add_to(gradients, 2);
+    auto sync = synchronize(std::move(gradients), std::move(backend));
+    int s = 1;
+    const auto check = [&] {
+      // Rank 0 has data for one step, rank 1 for three, rank 2 for two.
+      buffers.check(100 * s + (s == 1 ? 0 : 1), static_cast<float>(1000 * s + (s == 3 ? 1 : 2)),
+                    s + (s == 1   ? 21.0 / 24
+                         : s == 2 ? 20.0 / 16
+                                  : 0.5));
+      ++s;
+    };
+    while (s <= (rank == 0 ? 1 : 4 - rank)) {
+      sync.step([&](auto& step) {
+        buffers.run_forward(rank, s);
+        step.ready(only);
+      });
+      check();
+    }
+    sync.join(check);
+    CHECK(s == 4);
+    sync.join();  // nobody has anything
+    buffers.check(301, 3001, 3.5);
+  });
+}
+
+TEST_CASE("buffers: a step that fails leaves them alone; what differs between ranks is named before the first step") {
+  const testing::watchdog guard("buffers and failures");
+  check_one_story(stories_of(2,
+                             [](backend::loopback backend) {
+                               const int rank = backend.rank();
+                               std::vector<float> gradient(4);
+                               statistics_of buffers;
+                               manifest gradients;
+                               gradients.add("g", gradient);
+                               buffers.add_to(gradients, 0);
+                               auto sync = synchronize(std::move(gradients), std::move(backend));
+                               try {
+                                 sync.step([&](auto& step) {
+                                   buffers.run_forward(rank, 1);
+                                   if (rank == 0) {
+                                     step.ready(only);
+                                   }
+                                 });
+                               } catch (...) {
+                                 buffers.check(100 + rank, static_cast<float>(1000 + rank), std::pow(4, rank) / 8 + 1);
+                                 throw;
+                               }
+                             }),
+                  2, "rank 1, step 0, bucket 0 (slots 'g')");
+  check_one_story(stories_of(2,
+                             [](backend::loopback backend) {
+                               const int rank = backend.rank();
+                               std::vector<float> gradient(4);
+                               statistics_of buffers;
+                               manifest gradients;
+                               gradients.add("g", gradient);
+                               buffers.add_to(gradients, rank);
+                               static_cast<void>(synchronize(std::move(gradients), std::move(backend)));
+                             }),
+                  2, "(slots 'own'): ranks disagree on buffer 1: rank 0 has 'own' float32 [1] from rank 0, rank 1 has");
+}
+
+TEST_CASE("buffers: no average of integers, no second of a name, and no source that there is not") {
+  std::vector<std::int64_t> count(2);
+  std::vector<float> gradient(2);
+  manifest gradients;
+  gradients.add("g", gradient);
+  CHECK_THROWS_WITH_AS(gradients.add_buffer("count", count, buffer_rule::average()),
+                       doctest::Contains("buffer 'count' has element kind int64, and only floating-point ones can be "
+                                         "averaged; give it buffer_rule::broadcast()"),
+                       contract_violation);
+  CHECK_THROWS_WITH_AS(gradients.add_buffer("g", count), doctest::Contains("the name 'g' is taken"),
+                       contract_violation);
+  CHECK_THROWS_WITH_AS(gradients.add_buffer("", count), doctest::Contains("buffer 0 has an empty name"),
+                       contract_violation);
+  gradients.add_buffer("count", count, buffer_rule::broadcast(1));
+  CHECK_THROWS_WITH_AS(static_cast<void>(synchronize(std::move(gradients), std::move(backend::make_loopback(1)[0]))),
+                       doctest::Contains("buffer 'count' is to come from rank 1; there are ranks 0 to 0"),
+                       contract_violation);
+}
+
 TEST_CASE("wait: returns once a gradient is the average, while another has not even been computed on some rank") {
   const testing::watchdog guard("wait");
   std::atomic<int> steps_waited{0};

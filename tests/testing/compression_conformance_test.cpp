@@ -16,6 +16,7 @@
 #include <gradweave/compression/coded.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/compression/half.hpp>
+#include <gradweave/compression/hook.hpp>
 #include <gradweave/compression/none.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/one_of.hpp>
@@ -71,6 +72,7 @@ gt::compression_conformance_options options_of_none() {
 enum class fault {
   none,
   forgets_to_divide,
+  divides_sums,
   asks_for_too_little_scratch,
   differs_between_ranks,
   sends_twice,
@@ -137,6 +139,9 @@ struct faulty_compression {
       const double value = gt::read_value(kind_, first, 0);
       switch (what_) {
         case fault::forgets_to_divide: gt::write_value(kind_, first, 0, value * world_.size); break;
+        case fault::divides_sums:
+          gt::write_value(kind_, first, 0, world_.divisor == 1 ? value / world_.size : value);
+          break;
         case fault::differs_between_ranks: first[0] ^= static_cast<std::byte>(world_.rank == 1 ? 1 : 0); break;
         case fault::drifts: first[0] ^= static_cast<std::byte>(runs_ % 2); break;
         case fault::loses_a_value: gt::write_value(kind_, first, 0, 0); break;
@@ -185,10 +190,18 @@ TEST_CASE("check_compression: the library's own codecs pass, by themselves and a
   using bf16 = gw::compression::bf16;
   check_passes(gt::check_compression(gw::compression::coded<fp16>{}, options_of(fp16{}, gw::element_kind::float16)));
   check_passes(gt::check_compression(gw::compression::coded<bf16>{}, options_of(bf16{}, gw::element_kind::bfloat16)));
-  using any = gw::one_of<gw::compression::none, fp16, bf16>;
+  constexpr auto negate = [](gw::compression::bucket_view bucket) {
+    bucket.transform([](auto value) { return -value; });
+  };
+  auto hook = gw::compression::hook("negate", negate, negate);
+  auto hook_over = hook.over(fp16{});
+  using any = gw::one_of<gw::compression::none, fp16, bf16, decltype(hook), decltype(hook_over)>;
   check_passes(gt::check_compression(any(fp16{}), options_of(fp16{}, gw::element_kind::float16)));
   check_passes(gt::check_compression(any(gw::compression::none{}), options_of_none()));
-  check_passes(gt::check_description({any(fp16{}), any(bf16{}), any(gw::compression::none{})}));
+  check_passes(gt::check_compression(any(hook), options_of_none()));
+  check_passes(gt::check_compression(any(hook_over), options_of(fp16{}, gw::element_kind::float16)));
+  check_passes(gt::check_description({any(fp16{}), any(bf16{}), any(gw::compression::none{}), any(hook), any(hook_over),
+                                      any(gw::compression::hook("other", negate, negate))}));
 }
 
 TEST_CASE("check_compression: none passes") {
@@ -211,6 +224,7 @@ TEST_CASE("check_compression: catches each fault") {
   const gt::watchdog guard("check_compression: catches each fault");
   check_passes(gt::check_description({faulty_compression{}}));
   check_catches(fault::forgets_to_divide, "further from the exact one than the bound allows");
+  check_catches(fault::divides_sums, "sums are further from the exact one than the bound allows");
   check_catches(fault::loses_a_value, "further from the exact one than the bound allows");
   check_catches(fault::asks_for_too_little_scratch, "memory outside of the scratch was written");
   check_catches(fault::differs_between_ranks, "ranks hold different bits after the reduction");

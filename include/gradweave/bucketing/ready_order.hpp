@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gradweave/bucketing/concept.hpp>
@@ -12,6 +13,25 @@
 #include <gradweave/manifest.hpp>
 
 namespace gradweave::bucketing {
+
+/// All slots in the order in which they were observed; those that were not go last.
+inline std::vector<slot> order_of_readiness(std::size_t slots, std::span<const ready_event> observed) {
+  std::vector<bool> seen(slots, false);
+  std::vector<slot> order;
+  const auto append = [&](slot which) {
+    if (!seen[which.index]) {
+      seen[which.index] = true;
+      order.push_back(which);
+    }
+  };
+  for (const ready_event& event : observed) {
+    append(event.which);
+  }
+  for (const slot which : reversed_registration_order(slots)) {
+    append(which);
+  }
+  return order;
+}
 
 /// What: begins as fixed_bytes does, and after the first step fills the buckets anew in the order in which gradients
 /// became ready on rank 0. Models: bucketing_policy. Semantics: one new plan, after step 0; a slot that never became
@@ -23,20 +43,7 @@ struct ready_order {
   friend bool operator==(const ready_order&, const ready_order&) = default;
 
   bucket_plan plan(const bucketing_input& input) const {
-    std::vector<bool> seen(input.slots.size(), false);
-    std::vector<slot> order;
-    for (const ready_event& event : input.observed) {
-      if (!seen[event.which.index]) {
-        seen[event.which.index] = true;
-        order.push_back(event.which);
-      }
-    }
-    for (const slot which : reversed_registration_order(input.slots.size())) {
-      if (!seen[which.index]) {
-        order.push_back(which);
-      }
-    }
-    return fill_buckets(input.slots, order, caps);
+    return fill_buckets(input.slots, order_of_readiness(input.slots.size(), input.observed), caps);
   }
 
   bool replans_after(std::uint64_t step) const { return step == 0; }

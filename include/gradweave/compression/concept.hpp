@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 #include <gradweave/backend/concept.hpp>
@@ -24,6 +25,7 @@ struct bucket_member {
   slot which;
   std::size_t begin = 0;  ///< position in the bucket, in elements
   std::size_t elements = 0;
+  std::string_view name = {};  ///< of the slot
 };
 
 /// What a program is made for: a bucket's members in order, and the memory that they lie in.
@@ -39,6 +41,7 @@ struct program_world {
   int rank = 0;
   int size = 1;
   std::uint32_t divisor = 1;
+  std::uint64_t step = 0;  ///< the first that it runs in; from then on it runs once in each
 };
 
 // ---- codec ----------------------------------------------------------------------------------------------------------
@@ -119,6 +122,27 @@ concept program_counts_non_finite = requires(const P& program) {
 
 template <class P>
 concept stage_program = std::movable<P> && program_has_scratch<P> && host_stages<P> && program_counts_non_finite<P>;
+
+/// Optional atoms: `before_reduction()` sees the bucket as the backward pass left it, before weights or divisors of the
+/// rules are applied; `after_reduction()` sees what the step ends with. Both may change values, and throw.
+template <class P>
+concept program_sees_before = requires(P& program) { program.before_reduction(); };
+template <class P>
+concept program_sees_after = requires(P& program) { program.after_reduction(); };
+
+/// Calls it where it is.
+template <stage_program P>
+void before_reduction(P& program) {
+  if constexpr (program_sees_before<P>) {
+    program.before_reduction();
+  }
+}
+template <stage_program P>
+void after_reduction(P& program) {
+  if constexpr (program_sees_after<P>) {
+    program.after_reduction();
+  }
+}
 
 /// Atom: `prepare(layout, world)` returns the stage program of one bucket.
 template <class C>

@@ -14,7 +14,7 @@
 
 namespace gradweave::compression {
 
-/// Models stage_program by forwarding to the one that it holds.
+/// Models stage_program, with its optional atoms, by forwarding to the one that it holds.
 template <stage_program... Programs>
 class program_choice {
  public:
@@ -30,6 +30,12 @@ class program_choice {
   }
   std::optional<collective_request> run(int stage, std::span<std::byte> scratch) {
     return std::visit([&](auto& program) { return program.run(stage, scratch); }, held_);
+  }
+  void before_reduction() {
+    std::visit([](auto& program) { gradweave::before_reduction(program); }, held_);
+  }
+  void after_reduction() {
+    std::visit([](auto& program) { gradweave::after_reduction(program); }, held_);
   }
 
  private:

@@ -24,22 +24,35 @@
 namespace gradweave::detail {
 
 /// "'name' float32 [64, 10]".
-inline std::string describe_slot(const manifest_entry& entry) {
-  std::string text = "'" + entry.name + "' " + std::string(element_name(entry.gradient.kind())) + " [";
+inline std::string describe_tensor(const std::string& name, const gradient_view& tensor) {
+  std::string text = "'" + name + "' " + std::string(element_name(tensor.kind())) + " [";
   const char* separator = "";
-  for (const std::size_t extent : entry.gradient.shape().extents()) {
+  for (const std::size_t extent : tensor.shape().extents()) {
     text += separator + std::to_string(extent);
     separator = ", ";
   }
-  return text + "]" + (entry.parameter ? " with parameter" : "") +
+  return text + "]";
+}
+
+inline std::string describe_slot(const manifest_entry& entry) {
+  return describe_tensor(entry.name, entry.gradient) + (entry.parameter ? " with parameter" : "") +
          (entry.uses == 1 ? "" : " used " + std::to_string(entry.uses) + " times a step");
 }
 
-/// What has to be the same on every rank: what is chosen, and each slot.
-inline description contract_of(description chosen, std::span<const manifest_entry> entries) {
+inline std::string describe_buffer(const manifest_buffer& buffer) {
+  return describe_tensor(buffer.name, buffer.value) +
+         (buffer.rule.is_averaged ? " averaged" : " from rank " + std::to_string(buffer.rule.from));
+}
+
+/// What has to be the same on every rank: what is chosen, and each slot and buffer.
+inline description contract_of(description chosen, std::span<const manifest_entry> entries,
+                               std::span<const manifest_buffer> buffers = {}) {
   chosen.add("library version", version_string);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     chosen.add("slot " + std::to_string(i), describe_slot(entries[i]));
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    chosen.add("buffer " + std::to_string(i), describe_buffer(buffers[i]));
   }
   return chosen;
 }

@@ -80,7 +80,8 @@ class bucket_line {
 
   /// Takes over a valid plan, between steps.
   void adopt(bucket_plan plan, const Compression& compression) {
-    buckets_.adopt(std::move(plan), gradients_, compression, {backend_.rank(), backend_.size(), average_.divisor()});
+    buckets_.adopt(std::move(plan), gradients_, compression,
+                   {backend_.rank(), backend_.size(), average_.divisor(), steps_});
     scratch_bytes_ = backend_.size() > 1 ? buckets_.scratch_bytes() : 0;
     scratch_.reset();
     scratch_.emplace(backend_.allocate_arena(scratch_bytes_));
@@ -90,6 +91,7 @@ class bucket_line {
   /// `samples` are what this rank's gradients are the mean of.
   void begin_step(std::uint64_t samples) {
     buckets_.begin_step();
+    ++steps_;
     next_bucket_ = 0;
     reduced_.store(0, std::memory_order_relaxed);
     stage_ = 0;
@@ -143,6 +145,7 @@ class bucket_line {
 
   /// What all ranks' records said, once the step is over.
   const step_outcome& outcome() const { return outcome_; }
+  std::span<const step_record> records() const { return records_.values(); }
 
   /// Adds which bucket was under way.
   failure in_context(failure cause) const {
@@ -166,6 +169,7 @@ class bucket_line {
 
   void advance_bucket(bucket<program_type>& current) {
     if (stage_ == 0) {
+      gradweave::before_reduction(*current.program);
       average_.prepare(current.kind, current.memory);
     }
     auto request = current.program->run(stage_, {scratch_->data(), scratch_bytes_});
@@ -176,6 +180,7 @@ class bucket_line {
     }
     non_finite_ += current.program->non_finite();
     average_.complete(current.kind, current.memory);
+    gradweave::after_reduction(*current.program);
     const std::span<const slot> ready = ready_members(current);
     std::ranges::for_each(ready, [&](slot which) { gradients_.copy_back(which); });
     tell_reduced(ready);
@@ -224,6 +229,7 @@ class bucket_line {
   std::vector<slot> members_;  // those of a bucket that are told
   std::optional<arena_type> scratch_;
   std::size_t scratch_bytes_ = 0;
+  std::uint64_t steps_ = 0;  // that have begun
 
   // The present step.
   phase phase_ = phase::buckets;

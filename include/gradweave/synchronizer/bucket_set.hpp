@@ -52,7 +52,7 @@ class bucket_set {
       for (const slot which : plan_.buckets[b]) {
         const gradient_view& gradient = gradients.entries()[which.index].gradient;
         bucket_of_[which.index] = static_cast<std::uint32_t>(b);
-        each.members.push_back({which, each.elements, gradient.elements()});
+        each.members.push_back({which, each.elements, gradient.elements(), gradients.name(which)});
         append_extent(each.memory, gradients.memory(which), gradient.bytes());
         each.elements += gradient.elements();
       }

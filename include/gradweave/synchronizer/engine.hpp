@@ -26,6 +26,7 @@
 #include <gradweave/step_rules.hpp>
 #include <gradweave/synchronizer/averager.hpp>
 #include <gradweave/synchronizer/bucket_line.hpp>
+#include <gradweave/synchronizer/buffers.hpp>
 #include <gradweave/synchronizer/engine_work.hpp>
 #include <gradweave/synchronizer/first_failure.hpp>
 #include <gradweave/synchronizer/gradient_table.hpp>
@@ -175,15 +176,7 @@ class engine {
   const bucket_plan& plan() const { return line_.buckets().plan(); }
 
   /// The backend and the policies with their options.
-  description describe() const {
-    description said;
-    said.nest("backend", backend_);
-    said.nest("bucketing", bucketing_);
-    said.nest("compression", compression_);
-    said.nest("overlap", overlap_);
-    rules_.describe(said);
-    return said;
-  }
+  description describe() const { return describe_choice(backend_, bucketing_, compression_, overlap_, rules_); }
 
   description describe_here() const { return own_description(backend_); }
 
@@ -269,10 +262,11 @@ class engine {
     if (size() == 1) {
       share([&] { line_.tell_all_reduced(); });
     } else {
-      share([&] { line_.tell_reduced(uses_.settle_zeros(backend_, line_.outcome(), has_data)); });
-      if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
-        share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
-      }
+      share([&] {
+        line_.tell_reduced(uses_.settle_zeros(backend_, line_.outcome(), has_data));
+        buffers_.exchange(backend_, line_.records());
+        compare_if_due(backend_, gradients_.entries(), rules_.values, step_);
+      });
     }
     const std::uint64_t non_finite = line_.outcome().non_finite;
     meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
@@ -377,6 +371,7 @@ class engine {
   step_meter meter_;
   bucket_line<Backend, Compression> line_;
   use_ledger uses_;
+  buffer_exchange buffers_{gradients_.buffers()};
   sync_statistics statistics_;
 
   // The present step.

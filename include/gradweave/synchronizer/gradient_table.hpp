@@ -26,6 +26,7 @@ class gradient_table {
 
   std::size_t size() const { return states_.size(); }
   std::span<const manifest_entry> entries() const { return manifest_.entries(); }
+  std::span<const manifest_buffer> buffers() const { return manifest_.buffers(); }
   const std::string& name(slot which) const { return entries()[which.index].name; }
   std::size_t bytes() const { return bytes_; }
   std::byte* memory(slot which) const { return states_[which.index].memory; }
@@ -39,13 +40,20 @@ class gradient_table {
     return sizes;
   }
 
-  /// Throws contract_violation where a gradient or parameter lies elsewhere than in `space`.
+  /// Throws contract_violation where a gradient, parameter or buffer lies elsewhere than in `space`.
   void check_memory_space(memory_space space) const {
-    for (const manifest_entry& entry : entries()) {
-      if (entry.gradient.space() != space || (entry.parameter && entry.parameter->space() != space)) {
-        violate("slot '" + entry.name + "' lies in another memory space than the " +
-                std::string(memory_space_name(space)) + " memory that the backend works on");
+    const auto check = [&](const char* what, const std::string& name, const gradient_view& view) {
+      if (view.space() != space) {
+        violate(what + name + "' lies in another memory space than the " + std::string(memory_space_name(space)) +
+                " memory that the backend works on");
       }
+    };
+    for (const manifest_entry& entry : entries()) {
+      check("slot '", entry.name, entry.gradient);
+      check("slot '", entry.name, entry.parameter.value_or(entry.gradient));
+    }
+    for (const manifest_buffer& buffer : buffers()) {
+      check("buffer '", buffer.name, buffer.value);
     }
   }
 

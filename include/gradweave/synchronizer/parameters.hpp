@@ -17,14 +17,16 @@
 #include <gradweave/error.hpp>
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
+#include <gradweave/step_rules.hpp>
 #include <gradweave/synchronizer/rank_table.hpp>
 
 namespace gradweave::detail {
 
-/// The values that rank `root` has of all parameters, on every rank. Throws contract_violation where there is no such
+/// The values that rank `root` has of all parameters, and of `buffers`, on every rank. Throws contract_violation where there is no such
 /// rank.
 template <host_backend Backend>
-void broadcast_parameters(Backend& backend, int root, std::span<const manifest_entry> entries) {
+void broadcast_parameters(Backend& backend, int root, std::span<const manifest_entry> entries,
+                          std::span<const manifest_buffer> buffers = {}) {
   if (root < 0 || root >= backend.size()) {
     violate("synchronize: parameters are to come from rank " + std::to_string(root) + "; there are ranks 0 to " +
             std::to_string(backend.size() - 1));
@@ -34,6 +36,9 @@ void broadcast_parameters(Backend& backend, int root, std::span<const manifest_e
     if (entry.parameter) {
       append_extent(parameters, entry.parameter->data(), entry.parameter->bytes());
     }
+  }
+  for (const manifest_buffer& buffer : buffers) {
+    append_extent(parameters, buffer.value.data(), buffer.value.bytes());
   }
   run_collective(backend, {.operation = collective::broadcast, .root = root, .data = parameters});
 }
@@ -84,6 +89,15 @@ void compare_parameters(Backend& backend, std::span<const manifest_entry> entrie
         throw sync_error(std::move(cause));
       }
     }
+  }
+}
+
+/// The same at the end of step `step`, where rules ask for it.
+template <host_backend Backend>
+void compare_if_due(Backend& backend, std::span<const manifest_entry> entries, const parameters& rules,
+                    std::uint64_t step) {
+  if (rules.compare_every != 0 && (step + 1) % rules.compare_every == 0) {
+    compare_parameters(backend, entries);
   }
 }
 

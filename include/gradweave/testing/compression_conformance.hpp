@@ -97,7 +97,7 @@ struct compression_outcome {
 };
 
 /// The runs of one case on one rank.
-enum compression_run : std::size_t { clean_run, repeated_run, fresh_run, overflow_run, compression_runs };
+enum compression_run : std::size_t { clean_run, repeated_run, fresh_run, sum_run, overflow_run, compression_runs };
 
 /// What `rank` brings as element `index`: a few binades, both signs. With `infinite`, rank 0's first element is an
 /// infinity and the last rank's last one is NaN.
@@ -151,6 +151,10 @@ class compression_rank {
     outcomes[repeated_run] = run(program, data, false);
     auto fresh = policy_.prepare(layout, world());
     outcomes[fresh_run] = run(fresh, data, false);
+    program_world no_division = world();
+    no_division.divisor = 1;
+    auto summing = policy_.prepare(layout, no_division);
+    outcomes[sum_run] = run(summing, data, false);
     auto overflowing = policy_.prepare(layout, world());
     outcomes[overflow_run] = run(overflowing, data, true);
     return outcomes;
@@ -171,6 +175,7 @@ class compression_rank {
     outcome.contribution = read_all(data);
     const canaried_memory scratch(program.scratch_bytes(), std::byte{0xcd});
     const std::uint64_t before = backend_.payload_bytes_sent();
+    gradweave::before_reduction(program);
     int stage = 0;
     for (; stage < stages_max; ++stage) {
       const std::optional<collective_request> request = program.run(stage, scratch.bytes());
@@ -184,6 +189,7 @@ class compression_rank {
       run_collective(backend_, *request);
     }
     recorder_.check(stage < stages_max, [&] { return what_ + ": the program does not end"; });
+    gradweave::after_reduction(program);
     outcome.sent = backend_.payload_bytes_sent() - before;
     outcome.result = read_all(data);
     outcome.bytes = data.bytes();
@@ -206,7 +212,7 @@ class compression_rank {
 /// The outcomes of one case, of all its runs on all ranks: [rank][run].
 using compression_outcomes = std::vector<std::vector<compression_outcome>>;
 
-/// Element by element against the exact average, whose every contribution is finite.
+/// Element by element against the exact average, or sum, where every contribution is finite.
 inline void check_average(const compression_outcomes& ranks, compression_run run, const rounding_bound& bound,
                           const std::string& what, conformance_recorder& recorder) {
   const std::size_t elements = ranks.front()[run].result.size();
@@ -216,6 +222,9 @@ inline void check_average(const compression_outcomes& ranks, compression_run run
       largest = is_finite(value) ? std::max(largest, std::abs(value)) : largest;
     }
   }
+  const bool is_sum = run == sum_run;
+  const auto size = static_cast<double>(ranks.size());
+  const double scale = is_sum ? size : 1;
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < elements; ++i) {
     long double sum = 0;
@@ -226,19 +235,18 @@ inline void check_average(const compression_outcomes& ranks, compression_run run
       sum += rank[run].contribution[i];
       magnitudes += std::abs(rank[run].contribution[i]);
     }
-    const auto size = static_cast<double>(ranks.size());
     const double result = ranks.front()[run].result[i];
     if (!finite) {
       recorder.check(!is_finite(result),
                      [&] { return what + ": what is not finite on a rank must not be finite after"; });
     } else if (run != overflow_run) {
-      const auto error = static_cast<double>(std::abs(result - sum / static_cast<long double>(size)));
-      wrong += is_finite(result) && error <= bound.allowed(magnitudes / size, largest) ? 0 : 1;
+      const auto error = static_cast<double>(std::abs(result - sum / static_cast<long double>(size / scale)));
+      wrong += is_finite(result) && error <= scale * bound.allowed(magnitudes / size, largest) ? 0 : 1;
     }
   }
   recorder.check(wrong == 0, [&] {
-    return what + ": " + std::to_string(wrong) + " of " + std::to_string(elements) +
-           " averages are further from the exact one than the bound allows";
+    return what + ": " + std::to_string(wrong) + " of " + std::to_string(elements) + (is_sum ? " sums" : " averages") +
+           " are further from the exact one than the bound allows";
   });
 }
 
@@ -290,9 +298,9 @@ inline void check_outcomes(const compression_outcomes& ranks, const compression_
 
 }  // namespace detail
 
-/// Checks a compression policy by reducing buckets with it: all ranks end with the same bits, the averages are within
-/// the claimed bound of an exact reference, the bytes sent are those claimed, nothing outside of scratch and bucket is
-/// written, infinities and NaNs stay and are counted. `run(size, body)` as for check_backend. A policy that hangs makes
+/// Checks a compression policy by reducing buckets with it: all ranks end with the same bits, the averages, and the sums
+/// where the divisor is 1, are within the claimed bound of an exact reference, the bytes sent are those claimed, nothing
+/// outside of scratch and bucket is written, infinities and NaNs stay and are counted. `run(size, body)` as for check_backend. A policy that hangs makes
 /// it hang: run it under a watchdog.
 template <compression_policy Policy, class Run>
 conformance_report check_compression(const Policy& policy, const compression_conformance_options& options, Run&& run) {

@@ -1,0 +1,84 @@
+// ResNet-50's gradients (He et al., Deep residual learning for image recognition, CVPR 2016, table 1), and when a backward
+// pass has them ready, if it takes as long for each layer as that has multiplications.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <gradweave/bucketing/concept.hpp>
+#include <gradweave/collective/step_prediction.hpp>
+#include <gradweave/element.hpp>
+
+namespace gradweave::bench {
+
+struct observed_model {
+  std::vector<slot_size> slots;
+  std::vector<ready_event> observed;
+
+  /// When the buckets of a plan are complete.
+  std::vector<timed_bucket> timed(const bucket_plan& plan) const {
+    std::vector<double> ready_s(slots.size());
+    for (const ready_event& event : observed) {
+      ready_s[event.which.index] = std::chrono::duration<double>(event.when).count();
+    }
+    std::vector<timed_bucket> buckets;
+    for (const auto& members : plan.buckets) {
+      buckets.emplace_back();
+      for (const slot which : members) {
+        buckets.back().bytes += slots[which.index].bytes;
+        buckets.back().ready_s = std::max(buckets.back().ready_s, ready_s[which.index]);
+      }
+    }
+    return buckets;
+  }
+};
+
+/// In float32, for images of 224 x 224.
+inline observed_model resnet50(double backward_s) {
+  observed_model model;
+  std::vector<double> work;  // slot: multiplications of its layer, in the slot whose gradient comes last
+  const auto add = [&](std::size_t elements, double multiplications) {
+    model.slots.push_back({element_kind::float32, 4 * elements});
+    work.push_back(multiplications);
+  };
+  const auto convolution = [&](std::size_t in, std::size_t out, std::size_t width, std::size_t image) {
+    const std::size_t elements = in * out * width * width;
+    add(elements, static_cast<double>(elements) * static_cast<double>(image * image));
+    add(out, 0);  // the normalization's scale and offset
+    add(out, 0);
+  };
+  convolution(3, 64, 7, 112);
+  std::size_t in = 64;
+  std::size_t image = 56;
+  std::size_t inner = 64;
+  for (const int blocks : {3, 4, 6, 3}) {
+    for (int block = 0; block < blocks; ++block) {
+      convolution(in, inner, 1, block == 0 && inner != 64 ? 2 * image : image);
+      convolution(inner, inner, 3, image);
+      convolution(inner, 4 * inner, 1, image);
+      if (block == 0) {
+        convolution(in, 4 * inner, 1, image);
+      }
+      in = 4 * inner;
+    }
+    inner *= 2;
+    image /= 2;
+  }
+  add(in * 1000, static_cast<double>(in * 1000));
+  add(1000, 0);
+  double all = 0;
+  std::ranges::for_each(work, [&](double each) { all += each; });
+  double done = 0;
+  for (std::size_t i = model.slots.size(); i-- > 0;) {
+    done += work[i];
+    const std::chrono::duration<double> when(std::min(1.0, done / all) * backward_s);
+    model.observed.push_back(
+        {{static_cast<std::uint32_t>(i)}, std::chrono::duration_cast<std::chrono::nanoseconds>(when)});
+  }
+  return model;
+}
+
+}  // namespace gradweave::bench
