@@ -60,6 +60,8 @@ FLOORS = [
         "floor": 4,
         "also": ["collective"],
         "headers": [
+            "backend/groups.hpp",
+            "backend/kin.hpp",
             "backend/loopback.hpp",
             "backend/scheduled.hpp",
             "bucketing/*.hpp",
