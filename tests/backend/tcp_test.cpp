@@ -9,6 +9,7 @@
 
 #include <gradweave/gradweave.hpp>
 #include <gradweave/testing/backend_conformance.hpp>
+#include <gradweave/testing/split_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
 #include "tests/support/brief.hpp"
@@ -22,6 +23,15 @@ TEST_CASE("tcp: conforms as a backend, at 1 to 4 ranks") {
   const auto report = testing::check_backend([](int size, auto&& body) { tests::run_tcp(size, body); },
                                              {.sizes = tests::world_sizes({1, 2, 3, 4})});
   CHECK_MESSAGE(report.passed(), to_string(report));
+}
+
+TEST_CASE("tcp: makes groups as it should, with and without shared memory") {
+  const testing::watchdog guard("groups of tcp", 120s);
+  for (const bool share : {false, true}) {
+    const auto report = testing::check_split([&](int size, auto&& body) { tests::run_tcp(size, body, {}, share); },
+                                             tests::world_sizes(share ? std::vector{4} : std::vector{2, 3, 4}));
+    CHECK_MESSAGE(report.passed(), to_string(report));
+  }
 }
 
 TEST_CASE("tcp: a timeout names the rank that is missing") {
