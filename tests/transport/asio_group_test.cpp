@@ -68,7 +68,7 @@ std::vector<std::optional<failure>> told_without(int lost, Instead&& instead) {
         }
       });
     } catch (const sync_error& error) {
-      told[static_cast<std::size_t>(rank)] = error.cause();
+      told[static_cast<std::size_t>(rank)] = rank == lost ? error.cause() : end.abort(error.cause());  // as split does
     }
   });
   return told;

@@ -43,7 +43,11 @@ TEST_CASE("link_builder: connects in the direction of the plan; whoever has anot
     std::vector<std::string> told(2);
     tests::on_threads(2, [&](int rank) {
       const auto r = static_cast<std::size_t>(rank);
-      link_plan plan{rank, {std::nullopt, std::nullopt}, rank == 0 ? std::uint64_t{7} : ticket_of_caller, "a secret", std::nullopt};
+      link_plan plan{rank,
+                     {std::nullopt, std::nullopt},
+                     rank == 0 ? std::uint64_t{7} : ticket_of_caller,
+                     "a secret",
+                     std::nullopt};
       plan.peers[1 - r] = link_peer{10 + 1 - rank, rank == 0 ? stream_side::host : stream_side::caller, host, "there"};
       no_barrier barrier;
       try {

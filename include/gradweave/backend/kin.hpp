@@ -76,7 +76,8 @@ class kin {
   static void name_culprit(failure& story, int job_rank, const relative& own) {
     const std::string who = "rank " + std::to_string(job_rank) + " of the job";
     if (job_rank >= 0 && story.detail.find(who) == std::string::npos) {
-      story.detail = who + (own.is_group ? ", in the group of " + ranks_in_words(own.members) : "") + ": " + story.detail;
+      story.detail =
+          who + (own.is_group ? ", in the group of " + ranks_in_words(own.members) : "") + ": " + story.detail;
     }
   }
 

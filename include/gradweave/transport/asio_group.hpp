@@ -161,7 +161,8 @@ group_links<Stream> connect_group(boost::asio::io_context& context, Parent& pare
     return {0, std::vector<std::optional<asio_link<Stream>>>(members.size())};
   }
   const link_plan plan = plan_group(parent, members, cards, terms);
-  return {plan.rank, link_builder<Stream, decltype(barrier)>(context, plan, barrier).connect(std::move(*acceptor), until)};
+  return {plan.rank,
+          link_builder<Stream, decltype(barrier)>(context, plan, barrier).connect(std::move(*acceptor), until)};
 }
 
 }  // namespace gradweave::detail

@@ -125,9 +125,7 @@ class link_builder {
     }
   }
 
-  bool is_awaited(std::size_t peer) const {
-    return plan_.peers[peer] && plan_.peers[peer]->side == stream_side::host;
-  }
+  bool is_awaited(std::size_t peer) const { return plan_.peers[peer] && plan_.peers[peer]->side == stream_side::host; }
 
   /// The first rank that has to call and has not; how many ranks there are where all have.
   std::size_t missing() const {
@@ -154,8 +152,7 @@ class link_builder {
       Stream second(std::move(*control), who.side, plan_.secret, until);
       return {std::move(first), std::move(second), route, name_with_interface(ends.own, interfaces), ends};
     } catch (const std::runtime_error& fault) {
-      barrier_.fail(errc::peer_lost, who.name,
-                    "rank " + std::to_string(who.name) + ", " + route + ": " + fault.what());
+      barrier_.fail(errc::peer_lost, who.name, "rank " + std::to_string(who.name) + ", " + route + ": " + fault.what());
     }
   }
 
