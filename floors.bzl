@@ -60,6 +60,8 @@ FLOORS = [
         "floor": 4,
         "also": ["collective"],
         "headers": [
+            "backend/groups.hpp",
+            "backend/kin.hpp",
             "backend/loopback.hpp",
             "backend/scheduled.hpp",
             "bucketing/*.hpp",
@@ -95,11 +97,14 @@ FLOORS = [
         "headers": [
             "backend/tcp.hpp",
             "transport/asio.hpp",
+            "transport/asio_group.hpp",
+            "transport/asio_link.hpp",
             "transport/authentication.hpp",
             "transport/call.hpp",
             "transport/envelope.hpp",
             "transport/interfaces.hpp",
             "transport/introduction.hpp",
+            "transport/link_builder.hpp",
             "transport/meeting_file.hpp",
             "transport/mesh.hpp",
             "transport/mesh_barrier.hpp",

@@ -13,6 +13,8 @@
 #include <gradweave/gradweave.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/grid.hpp"
+
 using namespace gradweave;
 using namespace std::chrono_literals;
 
@@ -358,4 +360,17 @@ TEST_CASE("report: says which element kinds travel uncompressed") {
     CHECK(text.find("float64 gradients travel uncompressed") != std::string::npos);
     CHECK(text.find("float32 gradients travel") == std::string::npos);
   });
+}
+
+TEST_CASE("groups: steps over rows and columns of a grid are open at once and end in any order, at 1 to 4 ranks") {
+  const testing::watchdog guard("grid");
+  for (const int size : {1, 2, 3, 4}) {
+    backend::run_loopback(size, [](backend::loopback world) { tests::run_grid(world); });
+  }
+}
+
+TEST_CASE("groups: a rank that fails in one group is named on every rank") {
+  const testing::watchdog guard("grid fails");
+  tests::check_grid_tells_of_failure(
+      [](int size, auto&& body) { backend::run_loopback(size, body, {.timeout = 20s}); });
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <doctest/doctest.h>
 
@@ -133,9 +134,14 @@ static_assert(!gw::can_all_reduce<base> && !gw::can_reduce_scatter<base> && !gw:
 static_assert(!gw::can_barrier<base> && !gw::can_split<base> && !gw::can_all_reduce<int>);
 
 struct splits : base {
-  splits split(int, int) { return {}; }
+  std::optional<splits> split(int, int) { return {}; }
 };
-static_assert(gw::can_split<splits>);
+static_assert(gw::can_split<splits> && gw::explain_splitting_backend<splits>());
+
+struct splits_for_all : base {
+  splits_for_all split(int, int) { return {}; }
+};
+static_assert(!gw::can_split<splits_for_all>);  // a rank may be in no group
 
 /// Complete at the third poll.
 struct slow : base {

@@ -17,6 +17,7 @@
 #include <gradweave/testing/compression_conformance.hpp>
 #include <gradweave/testing/overlap_conformance.hpp>
 #include <gradweave/testing/simulated_network.hpp>
+#include <gradweave/testing/split_conformance.hpp>
 #include <gradweave/testing/tensor_conformance.hpp>
 #include <gradweave/testing/transport_conformance.hpp>
 #include <gradweave/testing/watchdog.hpp>
@@ -79,6 +80,31 @@ TEST_CASE("reference: buffers") {
   });
 }
 
+TEST_CASE("reference: a grid of ranks") {
+  const gt::watchdog guard("reference: a grid of ranks");
+  const auto train = [](auto world) {
+    std::vector<float> shard(8, static_cast<float>(world.rank())), norm(2, static_cast<float>(world.rank()));
+    // [grid]
+    const int part = world.rank() % 2;                        // of the model, which is cut in two
+    auto replicas = world.split(part, world.rank()).value();  // ranks that hold the same part
+    gw::manifest parts, common;
+    const gw::slot weights = parts.add("weights", shard);  // this part's
+    const gw::slot scale = common.add("scale", norm);      // what every rank has
+    auto over_replicas = gw::synchronize(std::move(parts), std::move(replicas));
+    auto over_all = gw::synchronize(std::move(common), std::move(world));
+
+    auto step_of_parts = over_replicas.begin_step();
+    auto step_of_all = over_all.begin_step();
+    step_of_all.ready(scale);
+    step_of_parts.ready(weights);
+    gw::finish_all(step_of_parts, step_of_all);
+    // [/grid]
+    CHECK(shard[7] == 1 + static_cast<float>(part));
+    CHECK(norm[1] == 1.5F);
+  };
+  gw::backend::run_loopback(4, train);
+}
+
 TEST_CASE("reference: the kit of tensors") {
   // [tensor_kit]
   const auto report = gt::check_tensor([] { return std::vector<float>(12); },
@@ -99,6 +125,13 @@ TEST_CASE("reference: the kit of backends") {
       {2});
   CHECK_MESSAGE(on_time.passed(), gt::to_string(on_time));
   // [/backend_kit]
+}
+
+TEST_CASE("reference: the kit of groups") {
+  // [split_kit]
+  const auto report = gt::check_split([](int size, auto&& body) { gw::backend::run_loopback(size, body); }, {3});
+  CHECK_MESSAGE(report.passed(), gt::to_string(report));
+  // [/split_kit]
 }
 
 TEST_CASE("reference: the kit of transports") {

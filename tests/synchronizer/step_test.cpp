@@ -68,3 +68,28 @@ TEST_CASE("open_step: once closed it takes no gradient; it can be waited for, an
   }
   CHECK(engine.calls == std::vector<std::string>{"begin 1", "close", "close", "wait 2", "abandon"});
 }
+
+TEST_CASE("finish_all: closes every step before it waits for one, then waits in the order of the synchronizers") {
+  std::vector<std::string> calls;
+  struct engine : recorded_engine {
+    std::vector<std::string>* all = nullptr;
+    int age = 0;
+    int made_at() const { return age; }
+    void close() { all->push_back("close " + std::to_string(age)); }
+    step_result finish() {
+      all->push_back("finish " + std::to_string(age));
+      return {static_cast<std::uint64_t>(age), 0};
+    }
+  };
+  std::vector<engine> engines(3);
+  for (int age = 0; age < 3; ++age) {
+    engines[static_cast<std::size_t>(age)].all = &calls;
+    engines[static_cast<std::size_t>(age)].age = age;
+  }
+  open_step first(engines[2]), second(engines[0]), third(engines[1]);
+  const auto results = finish_all(first, second, third);
+  CHECK(calls == std::vector<std::string>{"close 2", "close 0", "close 1", "finish 0", "finish 1", "finish 2"});
+  CHECK(results[0].step == 2);
+  CHECK(results[1].step == 0);
+  CHECK(results[2].step == 1);
+}

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <doctest/doctest.h>
@@ -91,6 +92,18 @@ struct stays : base {
   stays(stays&&) = delete;
 };
 static_assert(!gw::byte_transport<stays>);
+
+// Optional.
+struct makes_groups : base {
+  std::optional<makes_groups> subgroup(std::span<const int>, gw::gather_archetype&) { return {}; }
+  void tell(gw::failure) {}
+};
+static_assert(gw::transport_makes_groups<makes_groups> && !gw::transport_makes_groups<base>);
+
+struct is_always_in_a_group : makes_groups {
+  is_always_in_a_group subgroup(std::span<const int>, gw::gather_archetype&) { return {}; }
+};
+static_assert(!gw::transport_makes_groups<is_always_in_a_group>);
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -169,9 +170,16 @@ template <class B>
 concept can_broadcast = backend_has_capabilities<B> && B::capabilities.contains(collective::broadcast);
 template <class B>
 concept can_barrier = backend_has_capabilities<B> && B::capabilities.contains(collective::barrier);
+
+/// Given to `split` as a colour: this rank is in no group.
+inline constexpr int no_group = -1;
+
+/// Capability: `split(colour, key)`, which all ranks call at once, returns the backend of this rank's group: the ranks that
+/// gave the same colour, by key, then by rank. A colour is at least 0; nothing is returned for no_group. As MPI_Comm_split
+/// (MPI 4.0, section 7.4.2). What becomes of groups when a rank fails is in docs/reference/backend.md.
 template <class B>
 concept can_split = requires(B& backend, int colour, int key) {
-  { backend.split(colour, key) } -> std::same_as<B>;
+  { backend.split(colour, key) } -> std::same_as<std::optional<B>>;
 };
 
 /// Says in one sentence which requirement of `backend_policy` B misses. Compiles for a backend.
@@ -206,6 +214,14 @@ consteval bool explain_host_backend() {
                   "backend: its execution is stream, and this needs one that the host drives");
   }
   return host_backend<B>;
+}
+
+/// The same for a host backend that makes groups.
+template <class B>
+consteval bool explain_splitting_backend() {
+  explain_host_backend<B>();
+  static_assert(can_split<B>, "backend: split(int colour, int key) must exist and return std::optional of the backend");
+  return host_backend<B> && can_split<B>;
 }
 
 /// Runs one collective to its end on the calling thread. Throws sync_error once all ranks have been told, with the cause

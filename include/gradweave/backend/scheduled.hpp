@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,11 +18,14 @@
 
 #include <gradweave/assert.hpp>
 #include <gradweave/backend/concept.hpp>
+#include <gradweave/backend/groups.hpp>
+#include <gradweave/backend/kin.hpp>
 #include <gradweave/collective/algorithm.hpp>
 #include <gradweave/collective/executor.hpp>
 #include <gradweave/collective/hierarchical.hpp>
 #include <gradweave/collective/select.hpp>
 #include <gradweave/environment_variable.hpp>
+#include <gradweave/error.hpp>
 #include <gradweave/host_memory.hpp>
 #include <gradweave/transport/concept.hpp>
 
@@ -77,22 +81,41 @@ class scheduled {
 
   /// `name` must outlive the backend; it is what the report calls it.
   scheduled(const char* name, Transport transport, scheduled_options options = {})
-      : name_(name),
-        options_(options),
-        executor_(std::make_unique<executor<Transport>>(std::move(transport), options.timeout, options.piece_bytes)) {
-    require(options.timeout.count() > 0, "backend: the timeout must be positive");
-    require(options.piece_bytes >= scheduled_options::piece_bytes_min &&
-                options.piece_bytes <= scheduled_options::piece_bytes_max,
-            "backend: piece_bytes must be 1 KiB to 64 MiB");
-    if constexpr (transport_shares_memory<Transport> &&
-                  requires(gather_own gather) { executor_->transport().share(gather); }) {
-      executor_->transport().share(gather_own{this});
-    }
-    selector_ = schedule_selector(memory_groups(), options.algorithm);
-  }
+      : scheduled(name, std::move(transport), options, std::make_shared<kin<executor<Transport>>>(), {}) {}
 
   int rank() const { return executor_->transport().rank(); }
   int size() const { return executor_->transport().size(); }
+
+  /// The backend of this rank's group, see can_split; it has the options of this one. Throws sync_error, on every rank,
+  /// where any rank failed, and contract_violation for a colour below 0 that is not no_group.
+  std::optional<scheduled> split(int colour, int key)
+    requires transport_makes_groups<Transport>
+  {
+    try {
+      require(colour >= 0 || colour == no_group, "split: a colour must be at least 0, or no_group");
+      std::vector<group_place> places(static_cast<std::size_t>(size()));
+      const group_place own{colour, key};
+      const gather_own gather{this};
+      gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(places)));
+      const std::vector<int> members = colour == no_group ? std::vector<int>() : group_members(places, rank());
+      std::optional<Transport> transport = executor_->transport().subgroup(members, gather);
+      std::optional<scheduled> group;
+      if (transport) {
+        std::vector<int> job_ranks;
+        for (const int member : members) {
+          job_ranks.push_back(members_[static_cast<std::size_t>(member)]);
+        }
+        group = scheduled(name_, std::move(*transport), options_, kin_, std::move(job_ranks));
+      }
+      run_collective(*this, {.operation = collective::barrier});  // nobody has a group unless all have theirs
+      return group;
+    } catch (const sync_error& error) {
+      throw sync_error(abort(error.cause()));
+    } catch (const std::exception& fault) {
+      abort({errc::aborted, rank(), -1, -1, {}, fault.what()});
+      throw;
+    }
+  }
 
   auto allocate_arena(std::size_t bytes) {
     if constexpr (transport_shares_memory<Transport>) {
@@ -115,7 +138,14 @@ class scheduled {
   bool poll() { return executor_->poll(); }
   void wait() { executor_->wait(); }
 
-  failure abort(failure cause) { return executor_->abort(std::move(cause)); }
+  /// Also tells the groups, and the whole job, that this rank is in.
+  failure abort(failure cause) {
+    failure story = executor_->abort(std::move(cause));
+    if constexpr (transport_makes_groups<Transport>) {
+      story = kin_->spread(*executor_, std::move(story));
+    }
+    return story;
+  }
 
   std::uint64_t payload_bytes_sent() const { return executor_->payload_bytes_sent(); }
 
@@ -129,6 +159,9 @@ class scheduled {
   void describe(description& sink) const {
     sink.add("name", name_);
     sink.add("size", size());
+    if (is_group_) {
+      sink.add("group", ranks_in_words(members_) + " of the job");
+    }
     sink.add("timeout_ms", options_.timeout.count());
     sink.add("all_reduce", selector_.choices({rank(), size()}));
     if constexpr (requires { executor_->transport().describe(sink); }) {
@@ -137,6 +170,30 @@ class scheduled {
   }
 
  private:
+  /// The members are ranks of the whole job; none are given for all of it.
+  scheduled(const char* name, Transport transport, scheduled_options options,
+            std::shared_ptr<kin<executor<Transport>>> related, std::vector<int> members)
+      : name_(name),
+        options_(options),
+        kin_(std::move(related)),
+        members_(std::move(members)),
+        executor_(std::make_shared<executor<Transport>>(std::move(transport), options.timeout, options.piece_bytes)) {
+    require(options.timeout.count() > 0, "backend: the timeout must be positive");
+    require(options.piece_bytes >= scheduled_options::piece_bytes_min &&
+                options.piece_bytes <= scheduled_options::piece_bytes_max,
+            "backend: piece_bytes must be 1 KiB to 64 MiB");
+    is_group_ = !members_.empty();
+    for (int each = 0; !is_group_ && each < size(); ++each) {
+      members_.push_back(each);
+    }
+    kin_->add(executor_, members_);
+    if constexpr (transport_shares_memory<Transport> &&
+                  requires(gather_own gather) { executor_->transport().share(gather); }) {
+      executor_->transport().share(gather_own{this});
+    }
+    selector_ = schedule_selector(memory_groups(), options.algorithm);
+  }
+
   /// Collects what each rank gives, in rank order, on all ranks; over messages, since nobody shares memory yet.
   struct gather_own {
     scheduled* backend;
@@ -168,7 +225,10 @@ class scheduled {
   const char* name_;
   scheduled_options options_;
   schedule_selector selector_;
-  std::unique_ptr<executor<Transport>> executor_;  // shared with whoever aborts: it must not move
+  std::shared_ptr<kin<executor<Transport>>> kin_;
+  std::vector<int> members_;  // as ranks of the whole job
+  bool is_group_ = false;
+  std::shared_ptr<executor<Transport>> executor_;  // shared with whoever aborts: it must not move
 };
 
 }  // namespace gradweave::backend

@@ -52,10 +52,9 @@ class executor {
   std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
-  failure abort(failure cause) {
-    cause.collectives_completed = completed_.load(std::memory_order_relaxed);
-    return transport_.abort(std::move(cause));
-  }
+  failure abort(failure cause) { return transport_.abort(with_progress(std::move(cause))); }
+  /// The same without waiting for the others, where the transport can do that.
+  void tell(failure cause) { transport_.tell(with_progress(std::move(cause))); }
 
   /// Begins a collective. `plan`, and what `request` refers to, must live until poll() has returned true.
   void start(const collective_request& request, const schedule& plan) {
@@ -94,10 +93,7 @@ class executor {
   /// without progress.
   void wait() {
     const deadline now = transport_.now();
-    if (progressed_) {
-      idle_since_ = now;
-      progressed_ = false;
-    }
+    idle_since_ = std::exchange(progressed_, false) ? now : idle_since_;
     const deadline until = idle_since_ + (waits_for_opening() ? timeout_ : patience());
     if (now >= until) {
       throw_if_aborted();
@@ -307,6 +303,11 @@ class executor {
 
   // ---- failures -----------------------------------------------------------------------------------------------------
 
+  failure with_progress(failure cause) const {
+    cause.collectives_completed = completed_.load(std::memory_order_relaxed);
+    return cause;
+  }
+
   void throw_if_aborted() {
     // What the rank that aborted has completed, all ranks can complete.
     if (const failure* cause = transport_.aborted(); cause != nullptr && cause->collectives_completed < sequence_) {
@@ -327,9 +328,8 @@ class executor {
   }
 
   failure loss_of(std::size_t peer) const {
-    failure cause{errc::peer_lost, static_cast<int>(peer), -1, -1, {}, "rank " + std::to_string(peer)};
-    cause.detail += " is gone in the middle of " + to_string(handshake_.own(peer)) + route_to(peer);
-    return cause;
+    const std::string what = " is gone in the middle of " + to_string(handshake_.own(peer)) + route_to(peer);
+    return {errc::peer_lost, static_cast<int>(peer), -1, -1, {}, "rank " + std::to_string(peer) + what};
   }
 
   /// Whether a peer has not entered this collective. Who waits for that knows the culprit; who only waits for payload

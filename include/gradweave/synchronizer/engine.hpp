@@ -64,6 +64,7 @@ class engine {
 
   int rank() const { return backend_.rank(); }
   int size() const { return backend_.size(); }
+  step_meter::clock::time_point made_at() const { return meter_.made_at(); }
 
   // ---- the caller's side --------------------------------------------------------------------------------------------
 

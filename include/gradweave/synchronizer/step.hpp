@@ -2,7 +2,11 @@
 /// `open_step`: one backward pass whose gradients get synchronized, or accumulated.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 #include <gradweave/assert.hpp>
@@ -84,6 +88,12 @@ class open_step {
     std::exchange(engine_, nullptr)->finish_accumulation();
   }
 
+  /// When the synchronizer was made: gives synchronizers an order that all ranks share.
+  auto made_at() const {
+    require(engine_ != nullptr, "made_at: the step has ended already");
+    return engine_->made_at();
+  }
+
   /// Gives the step up on every rank, with a reason that all of them are told.
   void abandon(const char* why) noexcept {
     if (engine_ != nullptr) {
@@ -95,5 +105,25 @@ class open_step {
   Engine* engine_;
   bool closed_ = false;
 };
+
+/// Ends steps of several synchronizers, over different groups of ranks for example. It closes all of them before it waits
+/// for any, and waits in the order in which the synchronizers were made: so ranks that name their steps in different
+/// orders do not wait for each other, as long as lanes run by themselves and all ranks made synchronizers in one order.
+/// The results, in the order given. Throws as finish(); then what is not finished yet is given up.
+template <class... Engines>
+  requires(sizeof...(Engines) > 0)
+std::array<step_result, sizeof...(Engines)> finish_all(open_step<Engines>&... steps) {
+  (steps.close(), ...);
+  const std::array made = {steps.made_at()...};
+  std::array<std::size_t, sizeof...(Engines)> order{};
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return made[a] < made[b]; });
+  std::array<step_result, sizeof...(Engines)> results{};
+  for (const std::size_t next : order) {
+    std::size_t i = 0;
+    ((i == next ? void(results[i] = steps.finish()) : void(), ++i), ...);
+  }
+  return results;
+}
 
 }  // namespace gradweave

@@ -15,6 +15,8 @@ class step_meter {
  public:
   using clock = std::chrono::steady_clock;
 
+  clock::time_point made_at() const { return made_at_; }
+
   void begin(std::uint64_t bytes_sent) {
     bytes_sent_before_ = bytes_sent;
     launched_ = false;
@@ -47,6 +49,7 @@ class step_meter {
   }
 
  private:
+  clock::time_point made_at_ = clock::now();
   bool launched_ = false;
   std::uint64_t bytes_sent_before_ = 0;
   clock::time_point began_{};

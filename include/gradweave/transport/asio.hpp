@@ -27,6 +27,8 @@
 
 #include <gradweave/description.hpp>
 #include <gradweave/error.hpp>
+#include <gradweave/transport/asio_group.hpp>
+#include <gradweave/transport/asio_link.hpp>
 #include <gradweave/transport/concept.hpp>
 #include <gradweave/transport/control_channel.hpp>
 #include <gradweave/transport/control_frames.hpp>
@@ -37,15 +39,6 @@
 #include <gradweave/transport/stream.hpp>
 
 namespace gradweave {
-
-/// The two connections to one peer.
-template <byte_stream Stream>
-struct asio_link {
-  Stream payload;
-  Stream control;
-  std::string route;  ///< from where to where they lead, for people
-  std::string here;   ///< the own address and the network interface that has it
-};
 
 namespace detail {
 
@@ -164,6 +157,14 @@ class asio_mesh {
     return settling_.chosen();
   }
 
+  /// The same without waiting: what the others have to tell is taken in when something waits here, if ever.
+  void tell(failure cause) {
+    const std::lock_guard lock(control_);
+    pump_all();
+    settling_.begin(std::move(cause), std::chrono::steady_clock::now());
+    settle();
+  }
+
   const failure* aborted() const { return aborted_.load(std::memory_order_acquire); }
 
   std::uint64_t events() {
@@ -206,6 +207,7 @@ class asio_mesh {
   }
 
   const std::string& route(int to) const { return peers_[static_cast<std::size_t>(to)].link->route; }
+  const link_ends& ends(int to) const { return peers_[static_cast<std::size_t>(to)].link->ends; }
 
  private:
   struct peer {
@@ -309,11 +311,13 @@ class asio_mesh {
 template <byte_stream Stream>
 class basic_asio_transport {
  public:
-  /// `protection` says in words what keeps strangers out, for the report.
+  /// `protection` says in words what keeps strangers out, for the report. `terms` are those of groups.
   basic_asio_transport(std::unique_ptr<boost::asio::io_context> context, int rank,
-                       std::vector<std::optional<asio_link<Stream>>> links, const char* protection)
+                       std::vector<std::optional<asio_link<Stream>>> links, const char* protection,
+                       detail::connection_terms terms = {})
       : mesh_(std::make_unique<detail::asio_mesh<Stream>>(std::move(context), rank, std::move(links))),
-        protection_(protection) {}
+        protection_(protection),
+        terms_(std::move(terms)) {}
 
   int rank() const { return mesh_->rank(); }
   int size() const { return mesh_->size(); }
@@ -333,7 +337,20 @@ class basic_asio_transport {
   bool try_receive_control(int peer, control_message& message) { return mesh_->try_receive_control(peer, message); }
   bool peer_closed(int peer) { return mesh_->peer_closed(peer); }
   failure abort(failure cause) { return mesh_->abort(std::move(cause)); }
+  void tell(failure cause) { mesh_->tell(std::move(cause)); }
   const failure* aborted() const { return mesh_->aborted(); }
+
+  /// By connections of its own, from and to where those of this one lead, on the same terms. See transport_makes_groups.
+  template <class Gather>
+  std::optional<basic_asio_transport> subgroup(std::span<const int> members, Gather&& gather) {
+    auto context = std::make_unique<boost::asio::io_context>();
+    auto made = detail::connect_group<Stream>(*context, *mesh_, members, terms_, gather);
+    if (members.empty()) {
+      return std::nullopt;
+    }
+    return basic_asio_transport(std::move(context), made.rank, std::move(made.links), protection_, terms_);
+  }
+
   std::uint64_t events() { return mesh_->events(); }
   void wait(std::uint64_t seen, deadline until) { mesh_->wait(seen, until); }
   deadline now() const { return std::chrono::steady_clock::now(); }
@@ -349,10 +366,12 @@ class basic_asio_transport {
  private:
   std::unique_ptr<detail::asio_mesh<Stream>> mesh_;
   const char* protection_;
+  detail::connection_terms terms_;
 };
 
 using asio_transport = basic_asio_transport<tcp_stream>;
 
-static_assert(byte_transport<asio_transport> && transport_takes_pieces<asio_transport>);
+static_assert(byte_transport<asio_transport> && transport_takes_pieces<asio_transport> &&
+              transport_makes_groups<asio_transport>);
 
 }  // namespace gradweave

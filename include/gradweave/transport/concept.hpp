@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <gradweave/error.hpp>
@@ -106,6 +107,21 @@ concept transport_shares_memory =
       { transport.borrowed(peer) } -> std::same_as<std::span<const extent>>;
       transport.give_back(peer);
       { transport.given_back(peer) } -> std::same_as<bool>;
+    };
+
+/// Collects what each rank gives, in rank order, on all ranks: what a transport is helped with while it makes another.
+struct gather_archetype {
+  void operator()(std::span<const std::byte>, std::span<std::byte>) const {}
+};
+
+/// Optional: transports between some of the ranks. `subgroup(members, gather)`, which all ranks call at once, returns this
+/// rank's end of one between `members`, among whom it is, in their order, or nothing where there are none. `gather(own,
+/// all)` may be called, equally often on all ranks. `tell(failure)` is `abort` that does not wait for anybody's answer.
+template <class T>
+concept transport_makes_groups =
+    requires(T& transport, std::span<const int> members, gather_archetype& gather, failure cause) {
+      { transport.subgroup(members, gather) } -> std::same_as<std::optional<T>>;
+      transport.tell(cause);
     };
 
 template <class T>

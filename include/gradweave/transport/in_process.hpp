@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -161,6 +162,18 @@ class in_process_network {
   }
   const failure* aborted() const { return aborted_.load(std::memory_order_acquire); }
 
+  /// The network of a group of `size` ranks, whom the same `name` is known to, and nobody else: who comes first makes it.
+  std::shared_ptr<in_process_network> group(std::pair<std::uint64_t, int> name, int size) {
+    std::lock_guard lock(mutex_);
+    auto& [network, taken] = groups_[name];
+    network = network ? network : std::make_shared<in_process_network>(size);
+    const auto found = network;
+    if (++taken == size) {
+      groups_.erase(name);  // or it would not end with its ranks
+    }
+    return found;
+  }
+
  private:
   std::size_t size_;
   std::vector<std::unique_ptr<link>> links_;
@@ -169,6 +182,7 @@ class in_process_network {
   std::mutex mutex_;
   std::optional<failure> cause_;
   std::atomic<const failure*> aborted_{nullptr};
+  std::map<std::pair<std::uint64_t, int>, std::pair<std::shared_ptr<in_process_network>, int>> groups_;
 };
 
 }  // namespace detail
@@ -194,6 +208,7 @@ class in_process_transport {
     std::swap(rank_, other.rank_);
     std::swap(sent_, other.sent_);
     std::swap(blocks_, other.blocks_);
+    std::swap(splits_, other.splits_);
     return *this;
   }
   ~in_process_transport() {
@@ -298,7 +313,20 @@ class in_process_transport {
   }
 
   failure abort(failure cause) { return network_->abort(std::move(cause)); }
+  void tell(failure cause) { network_->abort(std::move(cause)); }
   const failure* aborted() const { return network_->aborted(); }
+
+  /// A network of its own. See transport_makes_groups.
+  template <class Gather>
+  std::optional<in_process_transport> subgroup(std::span<const int> members, Gather&&) {
+    ++splits_;
+    const auto own = std::find(members.begin(), members.end(), rank_);
+    if (own == members.end()) {
+      return std::nullopt;
+    }
+    return in_process_transport(network_->group({splits_, members.front()}, static_cast<int>(members.size())),
+                                static_cast<int>(own - members.begin()));
+  }
 
   std::uint64_t events() const { return network_->bell(rank_).count(); }
   void wait(std::uint64_t seen, deadline until) { network_->bell(rank_).wait(seen, until); }
@@ -325,8 +353,10 @@ class in_process_transport {
   int rank_;
   std::uint64_t sent_ = 0;
   std::vector<std::weak_ptr<detail::lendable_block>> blocks_;
+  std::uint64_t splits_ = 0;  // the same on all ranks
 };
 
-static_assert(byte_transport<in_process_transport> && transport_shares_memory<in_process_transport>);
+static_assert(byte_transport<in_process_transport> && transport_shares_memory<in_process_transport> &&
+              transport_makes_groups<in_process_transport>);
 
 }  // namespace gradweave

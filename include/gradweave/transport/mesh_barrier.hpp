@@ -33,6 +33,8 @@ namespace gradweave::detail {
 /// finds, and sends it to all.
 class mesh_barrier {
  public:
+  static constexpr const char* came = "came to the rendezvous";
+
   /// `connections[r]` leads to rank r: on rank 0 to all others, on these to rank 0 alone.
   mesh_barrier(boost::asio::io_context& context, const rendezvous_options& options,
                std::vector<std::optional<tcp_socket>> connections)

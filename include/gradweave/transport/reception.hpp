@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
@@ -27,6 +29,35 @@
 #include <gradweave/transport/envelope.hpp>
 
 namespace gradweave::detail {
+
+/// Listens at `port`, of `address` or else of every address of this host, IPv6 too where there is one. 0 is any port.
+inline boost::asio::ip::tcp::acceptor listen_at(boost::asio::io_context& context, std::uint16_t port,
+                                                const std::optional<boost::asio::ip::address>& address = {}) {
+  using boost::asio::ip::tcp;
+  tcp::acceptor acceptor(context);
+  tcp::endpoint place(address.value_or(boost::asio::ip::address_v6::any()), port);
+  boost::system::error_code fault;
+  acceptor.open(place.protocol(), fault);
+  if (fault && !address) {  // a host without IPv6
+    place = tcp::endpoint(tcp::v4(), port);
+    acceptor.open(place.protocol());
+  }
+  if (place.protocol() == tcp::v6()) {
+    acceptor.set_option(boost::asio::ip::v6_only(address.has_value()));
+  }
+  // A job may begin right after another at the same port. Where any port will do it must be one that nobody holds.
+  acceptor.set_option(tcp::acceptor::reuse_address(port != 0));
+  acceptor.bind(place);
+  acceptor.listen(4096);
+  return acceptor;
+}
+
+/// What to look at where ranks are missing and callers were sent away.
+inline std::string to_text_of_refused(std::size_t count) {
+  return count == 0 ? ""
+                    : "; " + std::to_string(count) +
+                          " times somebody came with another secret, or only one of both has one (GRADWEAVE_SECRET)";
+}
 
 class reception {
  public:

@@ -20,7 +20,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 
 #include <gradweave/assert.hpp>
 #include <gradweave/error.hpp>
@@ -50,28 +49,6 @@ inline std::string to_text(const rendezvous_options& options) {
                         std::to_string(options.rank) + ": " + what});
 }
 
-/// Listens at `port`, of `address` or else of every address of this host, IPv6 too where there is one. 0 is any port.
-inline boost::asio::ip::tcp::acceptor listen_at(boost::asio::io_context& context, std::uint16_t port,
-                                                const std::optional<boost::asio::ip::address>& address = {}) {
-  using boost::asio::ip::tcp;
-  tcp::acceptor acceptor(context);
-  tcp_endpoint place(address.value_or(boost::asio::ip::address_v6::any()), port);
-  boost::system::error_code fault;
-  acceptor.open(place.protocol(), fault);
-  if (fault && !address) {  // a host without IPv6
-    place = tcp_endpoint(tcp::v4(), port);
-    acceptor.open(place.protocol());
-  }
-  if (place.protocol() == tcp::v6()) {
-    acceptor.set_option(boost::asio::ip::v6_only(address.has_value()));
-  }
-  // A job may begin right after another at the same port. Where any port will do it must be one that nobody holds.
-  acceptor.set_option(tcp::acceptor::reuse_address(port != 0));
-  acceptor.bind(place);
-  acceptor.listen(4096);
-  return acceptor;
-}
-
 /// Listens at the first port of those that may be tried and is free.
 inline boost::asio::ip::tcp::acceptor listen_at_first_free(boost::asio::io_context& context,
                                                            const rendezvous_options& options) {
@@ -84,13 +61,6 @@ inline boost::asio::ip::tcp::acceptor listen_at_first_free(boost::asio::io_conte
       }
     }
   }
-}
-
-/// What to look at where ranks are missing and callers were sent away.
-inline std::string to_text_of_refused(std::size_t count) {
-  return count == 0 ? ""
-                    : "; " + std::to_string(count) +
-                          " times somebody came with another secret, or only one of both has one (GRADWEAVE_SECRET)";
 }
 
 /// Where a rank lets the others call it.

@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -290,6 +291,14 @@ class shared_memory_transport {
   }
 
   failure abort(failure cause) { return remote_.abort(std::move(cause)); }
+  void tell(failure cause) { remote_.tell(std::move(cause)); }
+  template <class Gather>
+  std::optional<shared_memory_transport> subgroup(std::span<const int> members, Gather&& gather)
+    requires transport_makes_groups<Remote>
+  {
+    auto remote = remote_.subgroup(members, gather);
+    return remote ? std::optional(shared_memory_transport(std::move(*remote), wants_to_share_)) : std::nullopt;
+  }
   const failure* aborted() { return remote_.aborted(); }
 
   std::uint64_t events() { return remote_.events() + rung() + closures_; }
