@@ -124,7 +124,14 @@ class synchronizer {
   /// The present plan: buckets in launch order.
   const bucket_plan& plan() const { return engine_->plan(); }
 
-  const sync_statistics& statistics() const { return engine_->statistics(); }
+  /// Sums over the steps since the start.
+  const sync_statistics& statistics() const { return engine_->meter().totals(); }
+
+  /// The step that ended last, bucket by bucket. The next one that ends replaces it.
+  const step_statistics& last_step() const { return engine_->meter().last_step(); }
+
+  /// By rank: how often the others waited for it.
+  std::span<const rank_statistics> ranks() const { return engine_->watch().rows(); }
 
   /// Set-up and totals in words, a few lines.
   std::string report() const {
@@ -134,7 +141,8 @@ class synchronizer {
                                .slots = engine_->gradients().size(),
                                .buckets = engine_->plan().buckets.size(),
                                .uncompressed = {},
-                               .statistics = statistics()};
+                               .statistics = statistics(),
+                               .ranks = ranks()};
     bool compresses_any = false;
     for (const manifest_entry& entry : engine_->gradients().entries()) {
       const element_kind kind = entry.gradient.kind();

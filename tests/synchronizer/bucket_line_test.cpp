@@ -45,5 +45,6 @@ TEST_CASE("bucket_line: buckets go in their order, whichever is complete first, 
     const step_record own{.unused_digest = static_cast<std::uint64_t>(backend.rank())};
     CHECK(run(&own) == lane_status::finished);
     CHECK(line.outcome().slots_differ);
+    CHECK(line.records()[1].unused_digest == 1);
   });
 }

@@ -31,6 +31,8 @@
 #include <gradweave/synchronizer/gradient_table.hpp>
 #include <gradweave/synchronizer/parameters.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
+#include <gradweave/synchronizer/policies.hpp>
+#include <gradweave/synchronizer/rank_watch.hpp>
 #include <gradweave/synchronizer/ready_log.hpp>
 #include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/sealing.hpp>
@@ -54,12 +56,10 @@ class engine {
         ready_log_(gradients_.size()),
         line_(backend_, gradients_, meter_, averager(rules, backend_.size())),
         uses_(gradients_, rules, backend_.size() > 1),
+        watch_(static_cast<std::size_t>(backend_.size())),
         arena_(seal()),
         work_{this},
         lane_(overlap_.make_lane(work_)) {}
-
-  engine(const engine&) = delete;
-  engine& operator=(const engine&) = delete;
 
   int rank() const { return backend_.rank(); }
   int size() const { return backend_.size(); }
@@ -78,7 +78,6 @@ class engine {
       ready_log_.begin_step(step_ >= unknown && bucketing_.replans_after(step_ - unknown));
       closing_.store(false, std::memory_order_relaxed);
       finished_.store(false, std::memory_order_relaxed);
-      meter_.begin(backend_.payload_bytes_sent());
     }
     if (rules_.is_weighted() && size() > 1) {
       lane_.notify();  // the counts of samples can travel already
@@ -94,6 +93,7 @@ class engine {
 
   /// From any thread, as often in a step as each slot is used.
   void ready(slot which) {
+    meter_.ready();
     if (uses_.mark(which)) {
       if (ready_log_.keeps()) {
         ready_log_.add(which, meter_.since_begin());
@@ -116,12 +116,12 @@ class engine {
     close();
     require(which.index < gradients_.size() && gradients_.is_ready(which),
             "wait: the slot was not used in this step by this rank; its gradient is known once finish() has returned");
-    if (size() > 1 && runs_by_itself(lane_)) {
-      line_.wait_for(which);
-    } else if (size() > 1) {
-      lane_.drain();
+    const auto since = step_meter::clock::now();
+    if (size() > 1) {
+      runs_by_itself(lane_) ? line_.wait_for(which) : lane_.drain();
     }
     std::lock_guard lock(mutex_);
+    meter_.waited(since);
     failure_.throw_if_come();
   }
 
@@ -150,6 +150,7 @@ class engine {
   }
 
   void finish_accumulation() {
+    meter_.backward_ended();
     settle_uses(true);
     std::lock_guard lock(mutex_);
     open_ = false;
@@ -171,20 +172,12 @@ class engine {
   }
 
   const gradient_table& gradients() const { return gradients_; }
-  const sync_statistics& statistics() const { return statistics_; }
+  const step_meter& meter() const { return meter_; }
+  const rank_watch& watch() const { return watch_; }
   const bucket_plan& plan() const { return line_.buckets().plan(); }
 
   /// The backend and the policies with their options.
-  description describe() const {
-    description said;
-    said.nest("backend", backend_);
-    said.nest("bucketing", bucketing_);
-    said.nest("compression", compression_);
-    said.nest("overlap", overlap_);
-    rules_.describe(said);
-    return said;
-  }
-
+  description describe() const { return describe_choices(backend_, bucketing_, compression_, overlap_, rules_); }
   description describe_here() const { return own_description(backend_); }
 
   bool compresses(element_kind kind) const { return compression_.compresses(kind); }
@@ -237,6 +230,7 @@ class engine {
       uses_.seal();
       line_.adopt(make_plan({}), compression_);
       begin_parameters(backend_, gradients_, rules_);
+      meter_.set_up_ended();
     });
     return arena;
   }
@@ -254,28 +248,33 @@ class engine {
                      .unused_digest = uses_.unused_digest(),
                      .accumulated = accumulated_,
                      .has_data = has_data ? std::uint8_t{1} : std::uint8_t{0}};
+      meter_.write(own_record_);
       closing_.store(true, std::memory_order_release);
       lane_.notify();
     }
   }
 
   step_result end_step(bool has_data) {
+    const auto since = step_meter::clock::now();
     if (size() > 1) {
       lane_.drain();
     }
     std::lock_guard lock(mutex_);
     open_ = false;
     failure_.throw_if_come();
+    meter_.waited(since);
+    slowest_rank slowest;
     if (size() == 1) {
       share([&] { line_.tell_all_reduced(); });
     } else {
+      slowest = watch_.add(line_.records());
       share([&] { line_.tell_reduced(uses_.settle_zeros(backend_, line_.outcome(), has_data)); });
       if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
         share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
       }
     }
     const std::uint64_t non_finite = line_.outcome().non_finite;
-    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
+    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, slowest);
     accumulated_ = 0;
     last_live_ = line_.outcome().live >= 0 ? line_.outcome().live : last_live_;
     const step_result result{step_++, non_finite};
@@ -377,7 +376,7 @@ class engine {
   step_meter meter_;
   bucket_line<Backend, Compression> line_;
   use_ledger uses_;
-  sync_statistics statistics_;
+  rank_watch watch_;
 
   // The present step.
   std::mutex mutex_;
