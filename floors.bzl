@@ -56,6 +56,11 @@ FLOORS = [
         "headers": ["collective/*.hpp"],
     },
     {
+        "name": "diagnostics",
+        "floor": 4,
+        "headers": ["diagnostics/*.hpp"],
+    },
+    {
         "name": "policies",
         "floor": 4,
         "also": ["collective"],
@@ -122,6 +127,7 @@ FLOORS = [
         "name": "synchronizer",
         "floor": 6,
         "floor_below": 4,
+        "also": ["diagnostics"],
         "headers": [
             "synchronizer.hpp",
             "synchronizer/*.hpp",

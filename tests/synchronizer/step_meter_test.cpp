@@ -1,5 +1,7 @@
 #include <gradweave/synchronizer/step_meter.hpp>
 
+#include <vector>
+
 #include <doctest/doctest.h>
 
 using namespace gradweave;
@@ -18,21 +20,24 @@ void tick() {
 }  // namespace
 
 TEST_CASE("step_meter: adds up steps, bytes and times; a step without communication exposes none") {
-  detail::step_meter meter;
+  std::vector<detail::step_record> records(2);
+  records[1].computed_ns = 7;
+  detail::step_meter meter(2);
   meter.reserve(1);
   meter.begin(100);
   meter.backward_ended();
   meter.waited(meter_clock::now());
-  meter.end(100, 40, 0, {});
+  meter.end(100, 40, 0, records);
   CHECK(meter.totals().exposed_time == 0ns);
   CHECK(meter.last_step().buckets.empty());
   meter.begin(100);
   meter.launch();
   meter.backward_ended();
   meter.last_collective_ended();
-  meter.end(130, 40, 2, {.rank = 1});
+  meter.end(130, 40, 2, records);
   CHECK(meter.last_step().whole.bytes_on_wire == 30);
   CHECK(meter.last_step().slowest.rank == 1);
+  CHECK(meter.ranks()[1].late_in_compute == 1);
   const sync_statistics& totals = meter.totals();
   CHECK(totals.steps == 2);
   CHECK(totals.bytes_raw == 80);
@@ -42,9 +47,9 @@ TEST_CASE("step_meter: adds up steps, bytes and times; a step without communicat
 }
 
 TEST_CASE("step_meter: forward ends with the first ready gradient, and accumulations count in the step that follows") {
-  detail::step_meter meter;
-  meter.set_up_ended();
+  detail::step_meter meter(2);
   const auto began = meter_clock::now();
+  meter.set_up_ended();
   tick();
   meter.ready();  // of an accumulation
   tick();
@@ -63,9 +68,9 @@ TEST_CASE("step_meter: forward ends with the first ready gradient, and accumulat
   const sync_statistics& whole = meter.last_step().whole;
   CHECK(whole.forward_time >= 2us);
   CHECK(whole.backward_time >= 2us);
-  CHECK(whole.forward_time <= first - began + 1ms);  // set_up_ended() was somewhat earlier
+  CHECK(whole.forward_time <= first - began);
   CHECK(std::chrono::nanoseconds(record.computed_ns) >= whole.forward_time + whole.backward_time);
-  CHECK(std::chrono::nanoseconds(record.computed_ns) <= passed + 1ms);
+  CHECK(std::chrono::nanoseconds(record.computed_ns) <= passed);
   meter.begin(0);
   meter.backward_ended();
   CHECK(meter.last_step().whole.backward_time == whole.backward_time);  // until the next step ends
@@ -74,7 +79,7 @@ TEST_CASE("step_meter: forward ends with the first ready gradient, and accumulat
 }
 
 TEST_CASE("step_meter: what is waited is exposed, and belongs to the buckets whose turn it was") {
-  detail::step_meter meter;
+  detail::step_meter meter(2);
   meter.reserve(3);
   meter.begin(1000);
   const auto ready = meter_clock::now();
@@ -100,7 +105,7 @@ TEST_CASE("step_meter: what is waited is exposed, and belongs to the buckets who
   meter.bucket_ends({}, 40, 1030);
   meter.launch();
   meter.last_collective_ended();
-  meter.end(1040, 120, 0, {});
+  meter.end(1040, 120, 0, std::vector<detail::step_record>(2));
   const step_statistics& step = meter.last_step();
   REQUIRE(step.buckets.size() == 3);
   CHECK(step.buckets[0].exposed == 0ns);

@@ -50,6 +50,7 @@ class executor {
 
   /// Sent, lent for reading, or written to peers' memory.
   std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
+  std::uint64_t collectives_started() const { return sequence_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
   failure abort(failure cause) {
@@ -98,7 +99,7 @@ class executor {
       idle_since_ = now;
       progressed_ = false;
     }
-    const deadline until = idle_since_ + (waits_for_opening() ? timeout_ : patience());
+    const deadline until = idle_since_ + (waits_for_opening() ? timeout_ : timeout_ + timeout_ / 2);
     if (now >= until) {
       throw_if_aborted();
       throw sync_error(timeout_failure());
@@ -342,7 +343,6 @@ class executor {
     const schedule_step& step = plan_->steps()[channels_[id].head];
     return needs_opening(step) && !handshake_.is_open(static_cast<std::size_t>(step.peer));
   }
-  std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
   failure timeout_failure() const {
     std::vector<late_rank> late;
     for (const std::size_t id : active_) {

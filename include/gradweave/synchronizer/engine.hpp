@@ -19,6 +19,8 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
+#include <gradweave/diagnostics/options.hpp>
+#include <gradweave/diagnostics/recording_backend.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/overlap/concept.hpp>
@@ -32,7 +34,6 @@
 #include <gradweave/synchronizer/parameters.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
 #include <gradweave/synchronizer/policies.hpp>
-#include <gradweave/synchronizer/rank_watch.hpp>
 #include <gradweave/synchronizer/ready_log.hpp>
 #include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/sealing.hpp>
@@ -46,17 +47,17 @@ template <host_backend Backend, bucketing_policy Bucketing, compression_policy C
 class engine {
  public:
   engine(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap,
-         const step_rules& rules)
+         const step_rules& rules, const diagnostics_options& diagnostics = {})
       : gradients_(std::move(gradients)),
-        backend_(std::move(backend)),
+        backend_(std::move(backend), diagnostics),
         bucketing_(std::move(bucketing)),
         compression_(std::move(compression)),
         overlap_(std::move(overlap)),
         rules_(rules),
         ready_log_(gradients_.size()),
+        meter_(backend_.size()),
         line_(backend_, gradients_, meter_, averager(rules, backend_.size())),
         uses_(gradients_, rules, backend_.size() > 1),
-        watch_(static_cast<std::size_t>(backend_.size())),
         arena_(seal()),
         work_{this},
         lane_(overlap_.make_lane(work_)) {}
@@ -173,12 +174,12 @@ class engine {
 
   const gradient_table& gradients() const { return gradients_; }
   const step_meter& meter() const { return meter_; }
-  const rank_watch& watch() const { return watch_; }
   const bucket_plan& plan() const { return line_.buckets().plan(); }
 
   /// The backend and the policies with their options.
   description describe() const { return describe_choices(backend_, bucketing_, compression_, overlap_, rules_); }
   description describe_here() const { return own_description(backend_); }
+  description describe_peers() const { return peers_description(backend_); }
 
   bool compresses(element_kind kind) const { return compression_.compresses(kind); }
 
@@ -217,6 +218,7 @@ class engine {
   bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }
 
  private:
+  using backend_type = recording_backend<Backend>;
   using arena_type = decltype(std::declval<Backend&>().allocate_arena(0));
   using lane_type = decltype(std::declval<const Overlap&>().make_lane(std::declval<engine_work<engine>&>()));
 
@@ -224,6 +226,7 @@ class engine {
 
   /// Agrees with the other ranks, lays out the arena, plans, and broadcasts the parameters.
   arena_type seal() {
+    meter_.record_to(backend_.records());
     arena_type arena = backend_.allocate_arena(0);
     share([&] {
       arena = place_gradients(backend_, gradients_, rules_, describe());
@@ -263,21 +266,18 @@ class engine {
     open_ = false;
     failure_.throw_if_come();
     meter_.waited(since);
-    slowest_rank slowest;
     if (size() == 1) {
       share([&] { line_.tell_all_reduced(); });
     } else {
-      slowest = watch_.add(line_.records());
       share([&] { line_.tell_reduced(uses_.settle_zeros(backend_, line_.outcome(), has_data)); });
       if (rules_.values.compare_every != 0 && (step_ + 1) % rules_.values.compare_every == 0) {
         share([&] { detail::compare_parameters(backend_, gradients_.entries()); });
       }
     }
-    const std::uint64_t non_finite = line_.outcome().non_finite;
-    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, slowest);
+    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), line_.outcome().non_finite, line_.records());
     accumulated_ = 0;
     last_live_ = line_.outcome().live >= 0 ? line_.outcome().live : last_live_;
-    const step_result result{step_++, non_finite};
+    const step_result result{step_++, line_.outcome().non_finite};
     if (ready_log_.keeps()) {
       share([&] {
         bucket_plan plan = make_plan(ready_log_.events());
@@ -365,7 +365,7 @@ class engine {
   }
 
   gradient_table gradients_;
-  Backend backend_;
+  backend_type backend_;
   Bucketing bucketing_;
   Compression compression_;
   Overlap overlap_;
@@ -374,9 +374,8 @@ class engine {
 
   ready_log ready_log_;
   step_meter meter_;
-  bucket_line<Backend, Compression> line_;
+  bucket_line<backend_type, Compression> line_;
   use_ledger uses_;
-  rank_watch watch_;
 
   // The present step.
   std::mutex mutex_;
@@ -388,7 +387,7 @@ class engine {
   step_record own_record_;
   std::atomic<bool> closing_{false};   // the caller has ended the step: the record may go
   std::atomic<bool> finished_{false};  // the lane has ended the step
-  first_failure<Backend> failure_{backend_};
+  first_failure<backend_type> failure_{backend_};
 
   arena_type arena_;  // gradients: given up only with the engine
   engine_work<engine> work_;

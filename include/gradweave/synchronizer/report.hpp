@@ -47,6 +47,16 @@ description own_description(const Backend& backend) {
   return said;
 }
 
+/// What the backend says of the other ranks, if anything.
+template <class Backend>
+description peers_description(const Backend& backend) {
+  description said;
+  if constexpr (requires { backend.describe_peers(said); }) {
+    backend.describe_peers(said);
+  }
+  return said;
+}
+
 /// What the report is made of.
 struct report_input {
   int rank = 0;

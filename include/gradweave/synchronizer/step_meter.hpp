@@ -9,9 +9,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
+#include <gradweave/diagnostics/event.hpp>
+#include <gradweave/diagnostics/recorder.hpp>
 #include <gradweave/statistics.hpp>
+#include <gradweave/synchronizer/rank_watch.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
 
 namespace gradweave::detail {
@@ -20,6 +24,11 @@ namespace gradweave::detail {
 class step_meter {
  public:
   using clock = std::chrono::steady_clock;
+
+  explicit step_meter(int ranks) : watch_(static_cast<std::size_t>(ranks)) {}
+
+  /// What is measured is recorded too, from now on. Null: it is not.
+  void record_to(recorder* records) { recorder_ = records; }
 
   /// For a plan of that many buckets.
   void reserve(std::size_t buckets) {
@@ -40,6 +49,7 @@ class step_meter {
     exposed_turn_ = 0;
     present_.buckets.assign(buckets_, {});
     began_ = clock::now();
+    place(-1);
   }
 
   std::chrono::nanoseconds since_begin() const { return clock::now() - began_; }
@@ -76,6 +86,7 @@ class step_meter {
     const auto to = clock::now();
     auto& rows = present_.buckets;
     present_.whole.exposed_time += to - from;
+    record(event_kind::exposed, from, to);
     // A turn lasts from the end of the one before to the bucket's own end. Turns that have ended are not looked at again.
     for (; exposed_turn_ < rows.size(); ++exposed_turn_) {
       const bool ended = exposed_turn_ < turn_;
@@ -89,14 +100,19 @@ class step_meter {
     }
   }
 
-  /// The step has ended well.
-  void end(std::uint64_t bytes_sent, std::size_t bytes_raw, std::uint64_t non_finite, const slowest_rank& slowest) {
+  /// The step has ended well, with `records` of all ranks if anything travelled.
+  void end(std::uint64_t bytes_sent, std::size_t bytes_raw, std::uint64_t non_finite,
+           std::span<const step_record> records) {
     sync_statistics& whole = present_.whole;
     pass_began_ = clock::now();
     whole.steps = 1;
     whole.step_time = pass_began_ - began_;
     if (launched_) {
       whole.communication_time = last_end_ - first_launch_;
+      present_.slowest = watch_.add(records);
+      if (recorder_ != nullptr) {
+        recorder_->step_ended(static_cast<std::int64_t>(records[0].ended_before_ns) - event_time(ended_before_));
+      }
     } else {
       whole.exposed_time = {};  // there is nobody to wait for
       present_.buckets.clear();
@@ -104,7 +120,6 @@ class step_meter {
     whole.bytes_raw = bytes_raw;
     whole.bytes_on_wire = bytes_sent - bytes_sent_before_;
     whole.non_finite = non_finite;
-    present_.slowest = slowest;
     totals_.add(whole);
     std::swap(present_, last_);
     present_.whole = {};
@@ -112,6 +127,7 @@ class step_meter {
 
   const sync_statistics& totals() const { return totals_; }
   const step_statistics& last_step() const { return last_; }
+  std::span<const rank_statistics> ranks() const { return watch_.rows(); }
 
   // ---- the lane's side ----------------------------------------------------------------------------------------------
 
@@ -119,6 +135,7 @@ class step_meter {
   void bucket_begins(std::uint64_t bytes_sent) {
     in_bucket_ = true;
     bucket_sent_before_ = bytes_sent;
+    place(static_cast<std::int32_t>(turn_));
     worked_since_ = clock::now();
   }
 
@@ -131,8 +148,10 @@ class step_meter {
     if (in_bucket_ && row().launched.count() == 0) {
       row().launched = now - began_;
       present_.whole.encode_time += now - worked_since_;
+      record(event_kind::encode, worked_since_, now);
     } else if (in_bucket_) {
       present_.whole.decode_time += now - worked_since_;
+      record(event_kind::decode, worked_since_, now);
     }
   }
 
@@ -145,11 +164,14 @@ class step_meter {
     bucket_statistics& ended = row();
     present_.whole.decode_time += now - worked_since_;
     ended.ready = ready < began_ ? ended.launched : ready - began_;
+    record(event_kind::decode, worked_since_, now);
+    record(event_kind::wait, began_ + ended.ready, began_ + ended.launched);
     ended.finished = now - began_;
     ended.bytes_raw = bytes_raw;
     ended.bytes_on_wire = bytes_sent - bucket_sent_before_;
     in_bucket_ = false;
     ++turn_;
+    place(-1);
   }
 
   /// Since the step before has ended.
@@ -160,6 +182,19 @@ class step_meter {
  private:
   bucket_statistics& row() { return present_.buckets[turn_]; }
 
+  void place(std::int32_t bucket) {
+    if (recorder_ != nullptr) [[unlikely]] {
+      recorder_->place(totals_.steps, bucket);
+    }
+  }
+  void record(event_kind kind, clock::time_point begin, clock::time_point end) {
+    if (recorder_ != nullptr) [[unlikely]] {
+      recorder_->add(kind, begin, end);
+    }
+  }
+
+  recorder* recorder_ = nullptr;
+  rank_watch watch_;
   sync_statistics totals_;
   step_statistics last_;
   std::size_t buckets_ = 0;
