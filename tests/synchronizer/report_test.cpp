@@ -47,6 +47,12 @@ TEST_CASE("slowest_in_words: says whom the others waited for, and whether that i
   CHECK(slowest_in_words(done, ranks).find("it begins its backward pass late") != std::string::npos);
   ranks[3].late_in_network = 900;
   CHECK(slowest_in_words(done, ranks).find("its links are slow") != std::string::npos);
+  ranks[3].late_in_compute = 700;
+  ranks[3].late_in_network = 0;
+  CHECK_FALSE(slowest_in_words(done, ranks).empty());
+  ranks[3].late_in_compute = 600;  // may be chance
+  CHECK(slowest_in_words(done, ranks).empty());
+  ranks[3].late_in_compute = 900;
   ranks[3].behind = 90ms;  // not worth a word
   CHECK(slowest_in_words(done, ranks).empty());
   CHECK(slowest_in_words(done, {}).empty());

@@ -69,12 +69,13 @@ struct report_input {
   std::span<const rank_statistics> ranks;
 };
 
-/// Whom the others waited for, if it was one rank in most steps and cost at least a hundredth of their time.
+/// Whom the others waited for, if it was one rank in two thirds of the steps and cost at least a hundredth of their time:
+/// somebody is always the last, by chance.
 inline std::string slowest_in_words(const sync_statistics& done, std::span<const rank_statistics> ranks) {
   const auto steps_of = [](const rank_statistics& row) { return row.late_in_compute + row.late_in_network; };
   const auto by_steps = [&](const auto& a, const auto& b) { return steps_of(a) < steps_of(b); };
   const auto slowest = std::max_element(ranks.begin(), ranks.end(), by_steps);
-  if (ranks.size() < 2 || 2 * steps_of(*slowest) <= done.steps || 100 * slowest->behind < done.step_time) {
+  if (ranks.size() < 2 || 3 * steps_of(*slowest) <= 2 * done.steps || 100 * slowest->behind < done.step_time) {
     return "";
   }
   const auto number = [](std::chrono::nanoseconds time) { return static_cast<double>(time.count()); };
