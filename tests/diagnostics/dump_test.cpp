@@ -61,6 +61,9 @@ TEST_CASE("who_was_where: ranks in different collectives, all in one, and a rank
   CHECK(text.find("ranks entered different collectives") != std::string::npos);
   CHECK(text.find("rank 3 is in no collective and has entered no collective") != std::string::npos);
   dumps = {dump_in(0, 17, false), dump_in(1, 17, false)};
+  CHECK(who_was_where(dumps).find("bucket 2) for ranks 2, 3, it seems (for 10.0 s)\n"
+                                  "there is no dump of ranks 2, 3\n") != std::string::npos);
+  dumps[0].size = dumps[1].size = 2;
   dumps[1].events.back().begin_ns = 9'900'000'000;
   CHECK(
       who_was_where(dumps).find("which every rank here has entered, as the last one rank 1, 1.1 s before its dump (for "

@@ -46,7 +46,7 @@ TEST_CASE("slowest_in_words: says whom the others waited for, and whether that i
   ranks[3].backward_time = 5s;
   CHECK(slowest_in_words(done, ranks).find("it begins its backward pass late") != std::string::npos);
   ranks[3].late_in_network = 900;
-  CHECK(slowest_in_words(done, ranks).find("its links are slow") != std::string::npos);
+  CHECK(slowest_in_words(done, ranks).find("a link to it is slow") != std::string::npos);
   ranks[3].late_in_compute = 700;
   ranks[3].late_in_network = 0;
   CHECK_FALSE(slowest_in_words(done, ranks).empty());

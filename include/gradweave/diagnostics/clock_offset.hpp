@@ -14,7 +14,10 @@ namespace gradweave {
 class clock_offset {
  public:
   /// What rank 0's clock showed at such a moment, less what this rank's showed.
-  void add(std::int64_t ns) { seen_[count_++ % seen_.size()] = ns; }
+  void add(std::int64_t ns) {
+    constexpr std::int64_t most = std::int64_t{1} << 60;  // 36 years: whatever rank 0 says, sums do not overflow
+    seen_[count_++ % seen_.size()] = std::clamp(ns, -most, most);
+  }
 
   /// What to add to a time of this rank's, to have it on rank 0's clock. Less than a millisecond is the error of the
   /// measurement: it is one clock, as between processes of one host.

@@ -120,6 +120,17 @@ inline std::string whereabouts(const rank_dump& dump) {
                                  " before its dump";
 }
 
+/// The ranks that wrote none of these.
+inline std::vector<int> ranks_without(std::span<const rank_dump> dumps) {
+  std::vector<int> absent;
+  for (int rank = 0; rank < (dumps.empty() ? 0 : dumps[0].size); ++rank) {
+    if (std::ranges::none_of(dumps, [&](const rank_dump& each) { return each.rank == rank; })) {
+      absent.push_back(rank);
+    }
+  }
+  return absent;
+}
+
 /// Those who wait in the collective that `in` is in, and for whom.
 inline std::string waiting_in_words(std::span<const rank_dump> dumps, const event& in) {
   std::vector<int> waiting, missing;
@@ -147,6 +158,8 @@ inline std::string waiting_in_words(std::span<const rank_dump> dumps, const even
     text += " for " + name_ranks(missing) + others;
   } else if (!missing.empty()) {
     text += " for " + name_ranks(missing);
+  } else if (const std::vector<int> absent = ranks_without(dumps); !absent.empty()) {
+    text += " for " + name_ranks(absent) + ", it seems";
   } else {
     text += ", which every rank here has entered, as the last one rank " + std::to_string(last_to_enter) + ", " +
             seconds_in_words(shortest) + " before its dump";
@@ -176,18 +189,12 @@ inline std::string who_was_where(std::span<const rank_dump> dumps) {
       text += "  that is the same number: ranks entered different collectives\n";
     }
   }
-  std::vector<int> absent;
-  for (int rank = 0; rank < (dumps.empty() ? 0 : dumps[0].size); ++rank) {
-    if (std::ranges::none_of(dumps, [&](const rank_dump& each) { return each.rank == rank; })) {
-      absent.push_back(rank);
-    }
-  }
   for (const rank_dump& each : dumps) {
     if (const event* last = detail::last_of(each); last == nullptr || last->end_ns != 0) {
       text += "rank " + std::to_string(each.rank) + " is in no collective and " + detail::whereabouts(each) + "\n";
     }
   }
-  if (!absent.empty()) {
+  if (const std::vector<int> absent = detail::ranks_without(dumps); !absent.empty()) {
     text += "there is no dump of " + detail::name_ranks(absent) + "\n";
   }
   for (const rank_dump& each : dumps) {

@@ -84,7 +84,7 @@ inline std::string slowest_in_words(const sync_statistics& done, std::span<const
                      decimal(number(slowest->behind) / 1e6 / static_cast<double>(steps_of(*slowest)), "ms") +
                      " behind the median rank: ";
   if (slowest->late_in_compute < slowest->late_in_network) {
-    return text + "its links are slow\n";
+    return text + "a link to it is slow\n";
   }
   std::vector<std::chrono::nanoseconds> backward;
   for (const rank_statistics& each : ranks) {

@@ -111,7 +111,8 @@ class step_meter {
       whole.communication_time = last_end_ - first_launch_;
       present_.slowest = watch_.add(records);
       if (recorder_ != nullptr) {
-        recorder_->step_ended(static_cast<std::int64_t>(records[0].ended_before_ns) - event_time(ended_before_));
+        recorder_->step_ended(static_cast<std::int64_t>(records[0].ended_before_ns -
+                                                        static_cast<std::uint64_t>(event_time(ended_before_))));
       }
     } else {
       whole.exposed_time = {};  // there is nobody to wait for
