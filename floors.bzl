@@ -56,6 +56,11 @@ FLOORS = [
         "headers": ["collective/*.hpp"],
     },
     {
+        "name": "diagnostics",
+        "floor": 4,
+        "headers": ["diagnostics/*.hpp"],
+    },
+    {
         "name": "policies",
         "floor": 4,
         "also": ["collective"],
@@ -74,6 +79,7 @@ FLOORS = [
             "transport/environment.hpp",
             "transport/failure_message.hpp",
             "transport/in_process.hpp",
+            "transport/lending_desk.hpp",
             "transport/neighbour_socket.hpp",
             "transport/neighbourhood.hpp",
             "transport/readiness.hpp",
@@ -128,6 +134,7 @@ FLOORS = [
         "name": "synchronizer",
         "floor": 6,
         "floor_below": 4,
+        "also": ["diagnostics"],
         "headers": [
             "synchronizer.hpp",
             "synchronizer/*.hpp",

@@ -1,8 +1,11 @@
 #include <gradweave/synchronizer.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -247,6 +250,52 @@ TEST_CASE("synchronizer: overflow to infinity on any rank is seen at the end of 
     CHECK(sync.statistics().non_finite == 2);
     CHECK(sync.report().find("not finite: 2") != std::string::npos);
   });
+}
+
+TEST_CASE("statistics: buckets add up to the step, all ranks name the same slowest one, and only waiting is exposed") {
+  const testing::watchdog guard("statistics");
+  std::vector<int> slowest(3);
+  std::atomic<bool> closed{false};
+  backend::run_loopback(3, [&](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> first(300, 1), second(50, 2);
+    manifest gradients;
+    gradients.add("first", first);
+    gradients.add("second", second);
+    auto sync = synchronize(std::move(gradients), std::move(backend), bucketing::per_tensor{});
+    CHECK(sync.last_step().whole.steps == 0);
+    std::atomic<int> reduced{0};
+    sync.on_reduced([&](std::span<const slot> told) { reduced += static_cast<int>(told.size()); });
+    auto step = sync.begin_step();
+    for (; rank == 2 && !closed; std::this_thread::yield()) {
+    }
+    step.ready({1});
+    step.ready({0});
+    step.close();
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // hidden: rank 0 does something else
+      closed = true;
+    }
+    for (; reduced != 2; std::this_thread::yield()) {
+    }
+    const auto waits = std::chrono::steady_clock::now();
+    step.finish();
+    const auto waited = std::chrono::steady_clock::now() - waits;
+    const step_statistics& last = sync.last_step();
+    CHECK(last.whole.exposed_time <= waited);
+    CHECK(last.whole.communication_time <= last.whole.step_time);
+    CHECK(last.whole.bytes_raw == sync.statistics().bytes_raw);
+    REQUIRE(last.buckets.size() == 2);
+    CHECK(last.buckets[0].bytes_raw + last.buckets[1].bytes_raw == last.whole.bytes_raw);
+    CHECK(last.buckets[0].bytes_on_wire + last.buckets[1].bytes_on_wire < last.whole.bytes_on_wire);  // and the record
+    CHECK(last.buckets[0].ready <= last.buckets[0].launched);
+    CHECK(last.buckets[0].finished <= last.buckets[1].launched);
+    slowest[static_cast<std::size_t>(rank)] = last.slowest.rank;
+    const rank_statistics& named = sync.ranks()[static_cast<std::size_t>(last.slowest.rank)];
+    CHECK(named.late_in_compute + named.late_in_network == 1);
+  });
+  CHECK(slowest[0] == slowest[1]);
+  CHECK(slowest[0] == slowest[2]);
 }
 
 TEST_CASE("synchronizer: misuse is told at the call") {

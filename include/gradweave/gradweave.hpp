@@ -19,6 +19,8 @@
 #include <gradweave/compression/half.hpp>
 #include <gradweave/compression/hook.hpp>
 #include <gradweave/compression/none.hpp>
+#include <gradweave/diagnostics/options.hpp>
+#include <gradweave/environment_variable.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/one_of.hpp>
@@ -46,17 +48,19 @@ template <host_backend Backend, class... Policies>
   auto compression =
       compression::as_compression(detail::pick_policy<detail::is_compression>(compression::none{}, policies...));
   auto overlap = detail::pick_policy<detail::is_overlap>(overlap::progress_thread{}, policies...);
+  diagnostics_options diagnostics;
   try {
     bucketing = detail::honour_environment(std::move(bucketing));
     compression = detail::honour_environment(std::move(compression));
     overlap = detail::honour_environment(std::move(overlap));
+    diagnostics = diagnostics_options_from(environment_variable);
   } catch (const std::exception& fault) {
     backend.abort({errc::aborted, backend.rank(), -1, -1, {}, fault.what()});
     throw;
   }
   return synchronizer<Backend, decltype(bucketing), decltype(compression), decltype(overlap)>(
       std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap),
-      detail::pick_rules(policies...));
+      detail::pick_rules(policies...), diagnostics);
 }
 
 /// Never compiles: says what the backend, or an argument after it, misses.

@@ -17,6 +17,7 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
+#include <gradweave/diagnostics/options.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/overlap/concept.hpp>
@@ -25,6 +26,7 @@
 #include <gradweave/synchronizer/engine.hpp>
 #include <gradweave/synchronizer/policies.hpp>
 #include <gradweave/synchronizer/report.hpp>
+#include <gradweave/synchronizer/start_report.hpp>
 #include <gradweave/synchronizer/step.hpp>
 
 namespace gradweave {
@@ -49,9 +51,13 @@ class synchronizer {
   /// Seals: compares the manifest and the policies over all ranks, points arena gradients into the arena, agrees on the
   /// plan, and broadcasts the parameters from rank 0. Throws sync_error on every rank where they differ.
   synchronizer(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap,
-               const step_rules& rules = {})
+               const step_rules& rules = {}, const diagnostics_options& diagnostics = {})
       : engine_(std::make_unique<engine_type>(std::move(gradients), std::move(backend), std::move(bucketing),
-                                              std::move(compression), std::move(overlap), rules)) {}
+                                              std::move(compression), std::move(overlap), rules, diagnostics)) {
+    if (diagnostics.debug != debug_level::off && rank() == 0) {
+      detail::print_start_report(*engine_);
+    }
+  }
 
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
@@ -124,7 +130,14 @@ class synchronizer {
   /// The present plan: buckets in launch order.
   const bucket_plan& plan() const { return engine_->plan(); }
 
-  const sync_statistics& statistics() const { return engine_->statistics(); }
+  /// Sums over the steps since the start.
+  const sync_statistics& statistics() const { return engine_->meter().totals(); }
+
+  /// The step that ended last, bucket by bucket. The next one that ends replaces it.
+  const step_statistics& last_step() const { return engine_->meter().last_step(); }
+
+  /// By rank: how often the others waited for it.
+  std::span<const rank_statistics> ranks() const { return engine_->meter().ranks(); }
 
   /// Set-up and totals in words, a few lines.
   std::string report() const {
@@ -134,7 +147,8 @@ class synchronizer {
                                .slots = engine_->gradients().size(),
                                .buckets = engine_->plan().buckets.size(),
                                .uncompressed = {},
-                               .statistics = statistics()};
+                               .statistics = statistics(),
+                               .ranks = ranks()};
     bool compresses_any = false;
     for (const manifest_entry& entry : engine_->gradients().entries()) {
       const element_kind kind = entry.gradient.kind();

@@ -138,6 +138,15 @@ class paired_transport : public in_process_transport {
 
 }  // namespace
 
+TEST_CASE("scheduled: tells who shares memory, and how many collectives there have been") {
+  std::vector<backend::loopback> ranks = backend::make_loopback(3);
+  description said;
+  ranks[1].describe_peers(said);
+  REQUIRE(said.entries().size() == 1);
+  CHECK(said.entries()[0].value == "0, 1, 2");
+  CHECK(ranks[1].collectives_started() == 0);
+}
+
 TEST_CASE(
     "scheduled: where only some ranks share memory, collectives go from host to host, and the kit of backends passes") {
   const testing::watchdog guard("scheduled: hierarchical");

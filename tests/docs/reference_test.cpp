@@ -105,6 +105,35 @@ TEST_CASE("reference: a grid of ranks") {
   gw::backend::run_loopback(4, train);
 }
 
+TEST_CASE("reference: statistics") {
+  const gt::watchdog guard("reference: statistics");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> weights(4, 1);
+    gw::manifest gradients;
+    const gw::slot head = gradients.add("head", weights);
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend));
+    sync.step([&](auto& step) { step.ready(head); });
+    std::chrono::nanoseconds logged{};
+    const auto log = [&](std::chrono::nanoseconds time) { logged += time; };
+    // [statistics]
+    const gw::sync_statistics& all = sync.statistics();  // sums over steps
+    const gw::step_statistics& last = sync.last_step();
+    for (const gw::bucket_statistics& bucket : last.buckets) {
+      if (bucket.exposed > last.whole.exposed_time / 2) {
+        log(bucket.finished - bucket.launched);
+      }
+    }
+    if (last.slowest.cause == gw::late_in::network) {
+      log(last.slowest.behind);
+    }
+    const std::string words = sync.report();
+    // [/statistics]
+    CHECK(all.steps == 1);
+    CHECK(logged.count() >= 0);
+    CHECK(words.find("backward") != std::string::npos);
+  });
+}
+
 TEST_CASE("reference: the kit of tensors") {
   // [tensor_kit]
   const auto report = gt::check_tensor([] { return std::vector<float>(12); },

@@ -9,6 +9,7 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/synchronizer/rank_table.hpp>
+#include <gradweave/synchronizer/rank_watch.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
 
 #include "tests/fuzz/check.hpp"
@@ -34,6 +35,8 @@ inline void step_record(bytes_view input) {
     run_collective(backend, records.request(own));
     const std::uint64_t counted = detail::outcome_of(records.values()).non_finite;
     check(same, "steps that are taken to be the same are");
+    const slowest_rank slowest = detail::rank_watch(3).add(records.values());
+    check(slowest.rank >= 0 && slowest.rank < 3 && slowest.behind.count() >= 0, "the slowest is a rank");
     check(counted == 2 + others[0].non_finite + others[1].non_finite, "counts are summed over all ranks");
   } catch (const sync_error& told) {
     check(is_lost(told) || !same, "the same step is no mismatch");

@@ -13,7 +13,9 @@
 #include <gradweave/testing/watchdog.hpp>
 
 #include "tests/support/brief.hpp"
+#include "tests/support/environment.hpp"
 #include "tests/support/networks.hpp"
+#include "tests/support/scratch_folder.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -124,4 +126,14 @@ TEST_CASE("law 4: from the third step on nothing is allocated") {
                                     {.unused_gradients = unused::zero_fill, .average = averaging::weighted_mean}) == 0,
         name_of(each.over) << " " << each.choice.name << " with unused gradients and weights");
   }
+}
+
+TEST_CASE("law 4: neither are records, once there is room for them") {
+  const testing::watchdog guard("law 4 with records");
+  const scratch_folder folder;
+  const scoped_variable level("GRADWEAVE_DEBUG", "detail"), dumps("GRADWEAVE_DEBUG_DUMP", folder.path("at").c_str());
+  const scoped_variable trace("GRADWEAVE_TRACE", folder.path("at").c_str());
+  const law_case some = networks_and_policies().front();
+  CHECK(allocations_after_two_steps(some.over, some.choice, 2, {}) == 0);
+  CHECK(folder.has("at.1.json"));
 }

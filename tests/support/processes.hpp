@@ -27,6 +27,8 @@
 
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/scratch_folder.hpp"
+
 namespace gradweave::tests {
 
 /// What a process runs.
@@ -198,29 +200,5 @@ inline std::string program_of_the_build(const char* variable, const char* path) 
   }
   return found;
 }
-
-/// A new folder that goes away with everything in it.
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gradweave_faults_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::system_error(errno, std::generic_category(), "mkdtemp");
-    }
-    path_ = name;
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  ~scratch_folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  const std::string& path() const { return path_; }
-  bool is_empty() const { return std::filesystem::is_empty(path_); }
-
- private:
-  std::string path_;
-};
 
 }  // namespace gradweave::tests

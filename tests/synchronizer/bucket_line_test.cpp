@@ -19,7 +19,7 @@ TEST_CASE("bucket_line: buckets go in their order, whichever is complete first, 
     gradient_table gradients(std::move(registered));
     std::vector<std::byte> arena(256);
     gradients.place(lay_out_arena(gradients.entries()), arena.data());
-    step_meter meter;
+    step_meter meter(2);
     bucket_line<decltype(backend), compression::none> line(backend, gradients, meter, averager({}, 2));
     line.adopt({{{slot{0}}, {slot{1}}}}, compression::none{});
     const auto run = [&](const step_record* own) {
@@ -45,5 +45,6 @@ TEST_CASE("bucket_line: buckets go in their order, whichever is complete first, 
     const step_record own{.unused_digest = static_cast<std::uint64_t>(backend.rank())};
     CHECK(run(&own) == lane_status::finished);
     CHECK(line.outcome().slots_differ);
+    CHECK(line.records()[1].unused_digest == 1);
   });
 }

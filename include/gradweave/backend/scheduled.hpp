@@ -149,6 +149,33 @@ class scheduled {
 
   std::uint64_t payload_bytes_sent() const { return executor_->payload_bytes_sent(); }
 
+  /// Collectives since the start: the number of the one that was begun last.
+  std::uint64_t collectives_started() const { return executor_->collectives_started(); }
+
+  /// How this rank reaches the others, and which ranks share memory, as far as the transport tells: for the report at the
+  /// start. Of many ranks the first.
+  void describe_peers(description& sink) const {
+    const auto& transport = std::as_const(executor_->transport());
+    const int listed = std::min(size(), 64);
+    for (int peer = 0; peer < listed; ++peer) {
+      if constexpr (requires { transport.route(peer); }) {
+        if (peer != rank()) {
+          sink.add("to rank " + std::to_string(peer), transport.route(peer));
+        }
+      }
+      if constexpr (transport_shares_memory<Transport>) {
+        const auto in_group = [&](int other) { return transport.memory_group(other) == transport.memory_group(peer); };
+        std::string members;
+        for (int other = 0; other < size(); ++other) {
+          members += in_group(other) ? (members.empty() ? "" : ", ") + std::to_string(other) : "";
+        }
+        if (members.starts_with(std::to_string(peer) + ",")) {  // said once, by the first, if there is a second
+          sink.add("ranks that share memory", members);
+        }
+      }
+    }
+  }
+
   /// What is this rank's own, where the transport says something: for the report.
   void describe_here(description& sink) const {
     if constexpr (requires { executor_->transport().describe_here(sink); }) {

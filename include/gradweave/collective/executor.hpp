@@ -50,6 +50,7 @@ class executor {
 
   /// Sent, or read from and written to peers' memory.
   std::uint64_t payload_bytes_sent() const { return transport_.payload_bytes_sent() + bytes_moved_; }
+  std::uint64_t collectives_started() const { return sequence_; }
 
   /// Ends the job on every rank, from any thread. Returns the cause that came first.
   failure abort(failure cause) { return transport_.abort(with_progress(std::move(cause))); }
@@ -94,7 +95,7 @@ class executor {
   void wait() {
     const deadline now = transport_.now();
     idle_since_ = std::exchange(progressed_, false) ? now : idle_since_;
-    const deadline until = idle_since_ + (waits_for_opening() ? timeout_ : patience());
+    const deadline until = idle_since_ + (waits_for_opening() ? timeout_ : timeout_ + timeout_ / 2);
     if (now >= until) {
       throw_if_aborted();
       throw sync_error(timeout_failure());
@@ -341,7 +342,6 @@ class executor {
     const schedule_step& step = plan_->steps()[channels_[id].head];
     return needs_opening(step) && !handshake_.is_open(static_cast<std::size_t>(step.peer));
   }
-  std::chrono::milliseconds patience() const { return timeout_ + timeout_ / 2; }
   failure timeout_failure() const {
     std::vector<late_rank> late;
     for (const std::size_t id : active_) {

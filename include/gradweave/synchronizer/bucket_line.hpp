@@ -86,6 +86,7 @@ class bucket_line {
     scratch_.reset();
     scratch_.emplace(backend_.allocate_arena(scratch_bytes_));
     members_.reserve(gradients_.size());
+    meter_.reserve(buckets_.size());
   }
 
   /// `samples` are what this rank's gradients are the mean of.
@@ -98,6 +99,7 @@ class bucket_line {
     non_finite_ = 0;
     own_samples_ = samples;
     phase_ = average_.is_weighted() ? phase::samples : phase::buckets;
+    meter_.begin(backend_.payload_bytes_sent());
   }
 
   /// Counts `which` as ready. True where that completes its bucket. From any thread.
@@ -112,6 +114,7 @@ class bucket_line {
           return lane_status::pending;
         }
         in_flight_ = false;
+        meter_.arrive();
       }
       switch (phase_) {
         case phase::samples:
@@ -170,6 +173,7 @@ class bucket_line {
   void advance_bucket(bucket<program_type>& current) {
     if (stage_ == 0) {
       gradweave::before_reduction(*current.program);
+      meter_.bucket_begins(backend_.payload_bytes_sent());
       average_.prepare(current.kind, current.memory);
     }
     auto request = current.program->run(stage_, {scratch_->data(), scratch_bytes_});
@@ -183,6 +187,7 @@ class bucket_line {
     gradweave::after_reduction(*current.program);
     const std::span<const slot> ready = ready_members(current);
     std::ranges::for_each(ready, [&](slot which) { gradients_.copy_back(which); });
+    meter_.bucket_ends(current.completed(), current.bytes(), backend_.payload_bytes_sent());
     tell_reduced(ready);
     ++next_bucket_;
     stage_ = 0;
@@ -208,6 +213,7 @@ class bucket_line {
   void launch_record(step_record own) {
     own.non_finite = non_finite_;
     own.plan_version = buckets_.version();
+    own.entered_us = to_record_us(meter_.since_last_end());
     launch(records_.request(own));
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,7 +33,16 @@ struct bucket {
   /// acquires a zero therefore sees all gradients of the bucket.
   std::atomic<std::uint32_t> missing{0};
 
+  /// When that was so, on the steady clock; 0 where it is not known yet.
+  std::atomic<std::int64_t> completed_at{0};
+
   bool complete() const { return missing.load(std::memory_order_acquire) == 0; }
+
+  std::chrono::steady_clock::time_point completed() const {
+    return std::chrono::steady_clock::time_point(
+        std::chrono::steady_clock::duration(completed_at.load(std::memory_order_relaxed)));
+  }
+  std::uint64_t bytes() const { return elements * element_bytes(kind); }
 };
 
 template <stage_program Program>
@@ -64,13 +74,19 @@ class bucket_set {
 
   void begin_step() {
     for (bucket<Program>& each : buckets_) {
+      each.completed_at.store(0, std::memory_order_relaxed);
       each.missing.store(static_cast<std::uint32_t>(each.members.size()), std::memory_order_relaxed);
     }
   }
 
   /// Counts `which` as ready. True where that completes its bucket. From any thread.
   bool count_down(slot which) {
-    return buckets_[bucket_of_[which.index]].missing.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    bucket<Program>& its = buckets_[bucket_of_[which.index]];
+    if (its.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+      return false;
+    }
+    its.completed_at.store(std::chrono::steady_clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    return true;
   }
 
   /// The number of the bucket that `which` is in.

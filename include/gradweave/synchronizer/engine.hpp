@@ -19,6 +19,8 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
+#include <gradweave/diagnostics/options.hpp>
+#include <gradweave/diagnostics/recording_backend.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/overlap/concept.hpp>
@@ -32,6 +34,7 @@
 #include <gradweave/synchronizer/gradient_table.hpp>
 #include <gradweave/synchronizer/parameters.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
+#include <gradweave/synchronizer/policies.hpp>
 #include <gradweave/synchronizer/ready_log.hpp>
 #include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/sealing.hpp>
@@ -45,22 +48,20 @@ template <host_backend Backend, bucketing_policy Bucketing, compression_policy C
 class engine {
  public:
   engine(manifest gradients, Backend backend, Bucketing bucketing, Compression compression, Overlap overlap,
-         const step_rules& rules)
+         const step_rules& rules, const diagnostics_options& diagnostics = {})
       : gradients_(std::move(gradients)),
-        backend_(std::move(backend)),
+        backend_(std::move(backend), diagnostics),
         bucketing_(std::move(bucketing)),
         compression_(std::move(compression)),
         overlap_(std::move(overlap)),
         rules_(rules),
         ready_log_(gradients_.size()),
+        meter_(backend_.size()),
         line_(backend_, gradients_, meter_, averager(rules, backend_.size())),
         uses_(gradients_, rules, backend_.size() > 1),
         arena_(seal()),
         work_{this},
         lane_(overlap_.make_lane(work_)) {}
-
-  engine(const engine&) = delete;
-  engine& operator=(const engine&) = delete;
 
   int rank() const { return backend_.rank(); }
   int size() const { return backend_.size(); }
@@ -80,7 +81,6 @@ class engine {
       ready_log_.begin_step(step_ >= unknown && bucketing_.replans_after(step_ - unknown));
       closing_.store(false, std::memory_order_relaxed);
       finished_.store(false, std::memory_order_relaxed);
-      meter_.begin(backend_.payload_bytes_sent());
     }
     if (rules_.is_weighted() && size() > 1) {
       lane_.notify();  // the counts of samples can travel already
@@ -96,6 +96,7 @@ class engine {
 
   /// From any thread, as often in a step as each slot is used.
   void ready(slot which) {
+    meter_.ready();
     if (uses_.mark(which)) {
       if (ready_log_.keeps()) {
         ready_log_.add(which, meter_.since_begin());
@@ -118,12 +119,12 @@ class engine {
     close();
     require(which.index < gradients_.size() && gradients_.is_ready(which),
             "wait: the slot was not used in this step by this rank; its gradient is known once finish() has returned");
-    if (size() > 1 && runs_by_itself(lane_)) {
-      line_.wait_for(which);
-    } else if (size() > 1) {
-      lane_.drain();
+    const auto since = step_meter::clock::now();
+    if (size() > 1) {
+      runs_by_itself(lane_) ? line_.wait_for(which) : lane_.drain();
     }
     std::lock_guard lock(mutex_);
+    meter_.waited(since);
     failure_.throw_if_come();
   }
 
@@ -152,6 +153,7 @@ class engine {
   }
 
   void finish_accumulation() {
+    meter_.backward_ended();
     settle_uses(true);
     std::lock_guard lock(mutex_);
     open_ = false;
@@ -173,13 +175,12 @@ class engine {
   }
 
   const gradient_table& gradients() const { return gradients_; }
-  const sync_statistics& statistics() const { return statistics_; }
+  const step_meter& meter() const { return meter_; }
   const bucket_plan& plan() const { return line_.buckets().plan(); }
 
-  /// The backend and the policies with their options.
-  description describe() const { return describe_choice(backend_, bucketing_, compression_, overlap_, rules_); }
-
+  description describe() const { return describe_choices(backend_, bucketing_, compression_, overlap_, rules_); }
   description describe_here() const { return own_description(backend_); }
+  description describe_peers() const { return peers_description(backend_); }
 
   bool compresses(element_kind kind) const { return compression_.compresses(kind); }
 
@@ -218,6 +219,7 @@ class engine {
   bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }
 
  private:
+  using backend_type = recording_backend<Backend>;
   using arena_type = decltype(std::declval<Backend&>().allocate_arena(0));
   using lane_type = decltype(std::declval<const Overlap&>().make_lane(std::declval<engine_work<engine>&>()));
 
@@ -225,12 +227,14 @@ class engine {
 
   /// Agrees with the other ranks, lays out the arena, plans, and broadcasts the parameters.
   arena_type seal() {
+    meter_.record_to(backend_.records());
     arena_type arena = backend_.allocate_arena(0);
     share([&] {
       arena = place_gradients(backend_, gradients_, rules_, describe());
       uses_.seal();
       line_.adopt(make_plan({}), compression_);
       begin_parameters(backend_, gradients_, rules_);
+      meter_.set_up_ended();
     });
     return arena;
   }
@@ -248,18 +252,21 @@ class engine {
                      .unused_digest = uses_.unused_digest(),
                      .accumulated = accumulated_,
                      .has_data = has_data ? std::uint8_t{1} : std::uint8_t{0}};
+      meter_.write(own_record_);
       closing_.store(true, std::memory_order_release);
       lane_.notify();
     }
   }
 
   step_result end_step(bool has_data) {
+    const auto since = step_meter::clock::now();
     if (size() > 1) {
       lane_.drain();
     }
     std::lock_guard lock(mutex_);
     open_ = false;
     failure_.throw_if_come();
+    meter_.waited(since);
     if (size() == 1) {
       share([&] { line_.tell_all_reduced(); });
     } else {
@@ -269,11 +276,10 @@ class engine {
         compare_if_due(backend_, gradients_.entries(), rules_.values, step_);
       });
     }
-    const std::uint64_t non_finite = line_.outcome().non_finite;
-    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), non_finite, statistics_);
+    meter_.end(backend_.payload_bytes_sent(), gradients_.bytes(), line_.outcome().non_finite, line_.records());
     accumulated_ = 0;
     last_live_ = line_.outcome().live >= 0 ? line_.outcome().live : last_live_;
-    const step_result result{step_++, non_finite};
+    const step_result result{step_++, line_.outcome().non_finite};
     if (ready_log_.keeps()) {
       share([&] {
         bucket_plan plan = make_plan(ready_log_.events());
@@ -361,7 +367,7 @@ class engine {
   }
 
   gradient_table gradients_;
-  Backend backend_;
+  backend_type backend_;
   Bucketing bucketing_;
   Compression compression_;
   Overlap overlap_;
@@ -370,10 +376,9 @@ class engine {
 
   ready_log ready_log_;
   step_meter meter_;
-  bucket_line<Backend, Compression> line_;
+  bucket_line<backend_type, Compression> line_;
   use_ledger uses_;
   buffer_exchange buffers_{gradients_.buffers()};
-  sync_statistics statistics_;
 
   // The present step.
   std::mutex mutex_;
@@ -385,7 +390,7 @@ class engine {
   step_record own_record_;
   std::atomic<bool> closing_{false};   // the caller has ended the step: the record may go
   std::atomic<bool> finished_{false};  // the lane has ended the step
-  first_failure<Backend> failure_{backend_};
+  first_failure<backend_type> failure_{backend_};
 
   arena_type arena_;  // gradients: given up only with the engine
   engine_work<engine> work_;

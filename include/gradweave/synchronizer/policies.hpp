@@ -8,6 +8,7 @@
 
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
+#include <gradweave/description.hpp>
 #include <gradweave/overlap/concept.hpp>
 #include <gradweave/step_rules.hpp>
 
@@ -107,6 +108,19 @@ step_rules pick_rules(const Policies&... policies) {
           .uses = pick_policy<is_rule<use_counts>::same>(use_counts::declared, policies...),
           .joined = pick_policy<is_rule<joined_ranks>::same>(joined_ranks::counted, policies...),
           .values = pick_policy<is_rule<parameters>::same>(parameters{}, policies...)};
+}
+
+/// The backend and the policies with their options, and the rules: what ranks have to choose alike.
+template <class Backend, class Bucketing, class Compression, class Overlap>
+description describe_choices(const Backend& backend, const Bucketing& bucketing, const Compression& compression,
+                             const Overlap& overlap, const step_rules& rules) {
+  description said;
+  said.nest("backend", backend);
+  said.nest("bucketing", bucketing);
+  said.nest("compression", compression);
+  said.nest("overlap", overlap);
+  rules.describe(said);
+  return said;
 }
 
 /// The policy with what the environment says in place of its own options, where it listens to the environment.

@@ -16,19 +16,6 @@
 
 namespace gradweave::detail {
 
-/// What the backend, the policies and the rules say of themselves.
-template <class Backend, class Bucketing, class Compression, class Overlap>
-description describe_choice(const Backend& backend, const Bucketing& bucketing, const Compression& compression,
-                            const Overlap& overlap, const step_rules& rules) {
-  description said;
-  said.nest("backend", backend);
-  said.nest("bucketing", bucketing);
-  said.nest("compression", compression);
-  said.nest("overlap", overlap);
-  rules.describe(said);
-  return said;
-}
-
 /// The arena that the gradients have their places in. Throws sync_error on every rank where anything differs, and
 /// contract_violation where rules contradict each other, memory lies elsewhere, or buffers can't be had.
 template <host_backend Backend>

@@ -3,6 +3,8 @@
 /// them ended the same step, and what they saw in it.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,9 +23,18 @@ struct step_record {
   std::uint64_t accumulated = 0;    ///< how many steps were accumulated before this one
   std::uint32_t plan_version = 0;
   std::uint8_t has_data = 1;
-  std::uint8_t reserved[27] = {};
+  std::uint8_t reserved[3] = {};
+  std::uint32_t backward_us = 0;      ///< what the backward pass took
+  std::uint32_t entered_us = 0;       ///< when this record was sent, after the end of the step before
+  std::uint64_t computed_ns = 0;      ///< when the backward pass had ended, after the same moment
+  std::uint64_t ended_before_ns = 0;  ///< that moment, on this rank's clock
 };
 static_assert(sizeof(step_record) == 64, "the record has one size in every version");
+
+/// A time as records hold it: up to 71 minutes.
+inline std::uint32_t to_record_us(std::chrono::nanoseconds time) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(time.count() / 1000, 0, UINT32_MAX));
+}
 
 /// What is wrong with the ranks' records of one step, if anything. Ranks without data take part in the others' steps.
 inline std::optional<failure> record_fault(std::span<const step_record> records) {
