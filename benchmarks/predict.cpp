@@ -21,6 +21,7 @@
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/bucketing/fixed_bytes.hpp>
 #include <gradweave/bucketing/merge_optimal.hpp>
+#include <gradweave/bucketing/needed_first.hpp>
 #include <gradweave/bucketing/per_tensor.hpp>
 #include <gradweave/bucketing/ready_order.hpp>
 #include <gradweave/collective/algorithm.hpp>
@@ -237,20 +238,26 @@ void print_bucketings(predictor& predict, const predict_options& options) {
   const gw::bench::observed_model model = gw::bench::resnet50(backward_s);
   const auto seconds_of = [&](std::size_t bytes) { return predict.seconds(predict.automatic(bytes), bytes); };
   const gw::bucketing::collective_cost cost = gw::bucketing::cost_from(seconds_of);
-  std::printf("a step of ResNet-50, %zu gradients, backward %.1f ms: milliseconds\n", model.slots.size(),
-              options.backward_ms);
-  std::printf("%20s %10s %10s %14s %10s %8s\n", "", "buckets", "step", "communication", "exposed", "hidden");
+  const double forward_s = backward_s / 2;
+  std::printf("a step of ResNet-50, %zu gradients, backward %.1f ms, next forward %.1f ms: milliseconds\n",
+              model.slots.size(), options.backward_ms, forward_s * 1e3);
+  std::printf("%20s %10s %10s %14s %10s %8s %14s %8s\n", "", "buckets", "step", "communication", "exposed", "hidden",
+              "next forward", "stalls");
   const auto print = [&](const char* name, const auto& policy) {
     const gw::bucket_plan plan = policy.plan({model.slots, model.observed});
-    const gw::step_prediction step = gw::predict_step(model.timed(plan), backward_s, seconds_of);
-    std::printf("%20s %10zu %10.2f %14.2f %10.2f %7.0f%%\n", name, plan.buckets.size(), step.step_s * 1e3,
-                step.communication_s * 1e3, step.exposed_s * 1e3, step.hidden_share() * 100);
+    const std::vector<gw::timed_bucket> buckets = model.timed(plan);
+    const gw::step_prediction step = gw::predict_step(buckets, backward_s, seconds_of);
+    const double end_s = model.next_forward_end(plan, gw::bucket_ends(buckets, seconds_of), backward_s, forward_s);
+    std::printf("%20s %10zu %10.2f %14.2f %10.2f %7.0f%% %14.2f %8.2f\n", name, plan.buckets.size(), step.step_s * 1e3,
+                step.communication_s * 1e3, step.exposed_s * 1e3, step.hidden_share() * 100, end_s * 1e3,
+                (end_s - backward_s - forward_s) * 1e3);
   };
   const gw::bucketing::bucket_caps small{.bucket_bytes_max = std::size_t{4} << 20};
   print("per_tensor", gw::bucketing::per_tensor{});
   print("ready_order 25M", gw::bucketing::ready_order{});
   print("ready_order 4M", gw::bucketing::ready_order{small});
   print("merge_optimal", gw::bucketing::merge_optimal{.cost = cost});
+  print("needed_first", gw::bucketing::needed_first{.cost = cost});
 }
 
 void add_options(CLI::App& app, predict_options& options) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gradweave/bucketing/concept.hpp>
@@ -17,6 +18,7 @@ namespace gradweave::bench {
 struct observed_model {
   std::vector<slot_size> slots;
   std::vector<ready_event> observed;
+  std::vector<double> work;  ///< slot: its layer's part of a pass
 
   /// When the buckets of a plan are complete.
   std::vector<timed_bucket> timed(const bucket_plan& plan) const {
@@ -34,12 +36,29 @@ struct observed_model {
     }
     return buckets;
   }
+
+  /// When the next forward pass ends that begins with the end of the backward pass and waits for each gradient, where the
+  /// plan's buckets are summed at `ends`.
+  double next_forward_end(const bucket_plan& plan, std::span<const double> ends, double backward_s,
+                          double forward_s) const {
+    std::vector<double> summed_s(slots.size());
+    for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) {
+      for (const slot which : plan.buckets[bucket]) {
+        summed_s[which.index] = ends[bucket];
+      }
+    }
+    double now_s = backward_s;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      now_s = std::max(now_s, summed_s[i]) + work[i] * forward_s;
+    }
+    return now_s;
+  }
 };
 
 /// In float32, for images of 224 x 224.
 inline observed_model resnet50(double backward_s) {
   observed_model model;
-  std::vector<double> work;  // slot: multiplications of its layer, in the slot whose gradient comes last
+  std::vector<double>& work = model.work;  // at first multiplications, in the slot whose gradient comes last
   const auto add = [&](std::size_t elements, double multiplications) {
     model.slots.push_back({element_kind::float32, 4 * elements});
     work.push_back(multiplications);
@@ -71,10 +90,11 @@ inline observed_model resnet50(double backward_s) {
   add(1000, 0);
   double all = 0;
   std::ranges::for_each(work, [&](double each) { all += each; });
+  std::ranges::for_each(work, [&](double& each) { each /= all; });
   double done = 0;
   for (std::size_t i = model.slots.size(); i-- > 0;) {
     done += work[i];
-    const std::chrono::duration<double> when(std::min(1.0, done / all) * backward_s);
+    const std::chrono::duration<double> when(std::min(1.0, done) * backward_s);
     model.observed.push_back(
         {{static_cast<std::uint32_t>(i)}, std::chrono::duration_cast<std::chrono::nanoseconds>(when)});
   }

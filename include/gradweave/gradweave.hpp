@@ -12,6 +12,7 @@
 #include <gradweave/bucketing/collective_cost.hpp>
 #include <gradweave/bucketing/fixed_bytes.hpp>
 #include <gradweave/bucketing/merge_optimal.hpp>
+#include <gradweave/bucketing/needed_first.hpp>
 #include <gradweave/bucketing/per_tensor.hpp>
 #include <gradweave/bucketing/ready_order.hpp>
 #include <gradweave/compression/all_reduce.hpp>

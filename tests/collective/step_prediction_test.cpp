@@ -32,6 +32,13 @@ TEST_CASE("predict_step: a bucket held up by those before it counts; nothing is 
   CHECK(predict_step({}, 5, second_a_byte).hidden_share() == 1);
 }
 
+TEST_CASE("bucket_ends: each bucket ends after its own time, in turn") {
+  const std::vector<timed_bucket> buckets = {{2, 1.0}, {1, 1.5}, {1, 9.0}};
+  const auto ends = bucket_ends(buckets, [](std::size_t bytes) { return static_cast<double>(bytes); });
+  CHECK(ends == std::vector<double>{3, 4, 10});
+  CHECK(bucket_ends({}, [](std::size_t) { return 1.0; }).empty());
+}
+
 TEST_CASE("predict_step: a bucket outside of the backward pass is refused by number") {
   const std::vector<timed_bucket> late{{1, 1}, {1, 6}};
   CHECK_THROWS_WITH_AS(predict_step(late, 5, second_a_byte), doctest::Contains("bucket 1 is ready at 6"),

@@ -263,6 +263,26 @@ TEST_CASE("reference: merge_optimal") {
   });
 }
 
+TEST_CASE("reference: needed_first") {
+  const gt::watchdog guard("reference: needed_first");
+  gw::backend::run_loopback(2, [](gw::backend::loopback backend) {
+    std::vector<float> table(4, static_cast<float>(backend.rank()));
+    gw::manifest gradients;
+    const gw::slot layer = gradients.add("embedding", table);
+    // [needed_first]
+    const gw::bucketing::needed_first prioritized{.cost = gw::bucketing::measure_cost(backend)};  // on every rank
+    auto sync = gw::synchronize(std::move(gradients), std::move(backend), prioritized);
+    auto step = sync.begin_step();
+    step.ready(layer);  // as the backward pass has it
+    step.close();       // the end of the backward pass
+    step.wait(layer);   // before the next forward pass reaches the layer; others still travel
+    const auto done = step.finish();
+    // [/needed_first]
+    CHECK(done.step == 0);
+    CHECK(table[3] == 0.5F);
+  });
+}
+
 TEST_CASE("reference: a hook") {
   const gt::watchdog guard("reference: a hook");
   gw::backend::run_loopback(2, [](gw::backend::loopback backend) {

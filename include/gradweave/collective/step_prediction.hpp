@@ -31,24 +31,34 @@ struct step_prediction {
   }
 };
 
+/// When each bucket is summed, counted as they are ready. `seconds_of(bytes)` is what a bucket's collectives take.
+template <class SecondsOf>
+std::vector<double> bucket_ends(std::span<const timed_bucket> buckets, SecondsOf&& seconds_of) {
+  std::vector<double> ends;
+  double free_s = 0;
+  for (const timed_bucket& bucket : buckets) {
+    free_s = std::max(free_s, bucket.ready_s) + seconds_of(bucket.bytes);
+    ends.push_back(free_s);
+  }
+  return ends;
+}
+
 /// `seconds_of(bytes)` is what a bucket's collectives take. Throws contract_violation where a bucket is ready before the
 /// backward pass begins or after it ends.
 template <class SecondsOf>
 step_prediction predict_step(std::span<const timed_bucket> buckets, double backward_s, SecondsOf&& seconds_of) {
   require(std::isfinite(backward_s) && backward_s >= 0, "predict_step: the backward pass takes no negative time");
   step_prediction result;
-  double free_s = 0;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const timed_bucket& bucket = buckets[i];
     if (!(bucket.ready_s >= 0 && bucket.ready_s <= backward_s)) {
       violate("predict_step: bucket " + std::to_string(i) + " is ready at " + std::to_string(bucket.ready_s) +
               " s, outside of the backward pass, which takes " + std::to_string(backward_s) + " s");
     }
-    const double seconds = seconds_of(bucket.bytes);
-    free_s = std::max(free_s, bucket.ready_s) + seconds;
-    result.communication_s += seconds;
+    result.communication_s += seconds_of(bucket.bytes);
   }
-  result.step_s = std::max(free_s, backward_s);
+  const std::vector<double> ends = bucket_ends(buckets, seconds_of);
+  result.step_s = ends.empty() ? backward_s : std::max(ends.back(), backward_s);
   result.exposed_s = result.step_s - backward_s;
   return result;
 }
