@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -12,6 +11,7 @@
 #include <gradweave/testing/watchdog.hpp>
 
 #include "tests/support/brief.hpp"
+#include "tests/support/environment.hpp"
 #include "tests/support/networks.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/program_run.hpp"
@@ -47,22 +47,17 @@ std::string fault_of_seed(std::uint64_t seed, rank_threads& threads) {
          "shrunk to: " + to_text(small) + "where " + (last.empty() ? fault : last);
 }
 
-std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 }  // namespace
 
 TEST_CASE("differential: random programs do what the reference says") {
   rank_threads threads;
-  if (const std::uint64_t only = number_in("GRADWEAVE_TEST_SEED", 0); only != 0) {
+  if (const std::uint64_t only = environment_number("GRADWEAVE_TEST_SEED", 0); only != 0) {
     const testing::watchdog guard("differential, seed " + std::to_string(only));
     const std::string fault = fault_of_seed(only, threads);
     CHECK_MESSAGE(fault.empty(), fault);
     return;
   }
-  const std::uint64_t seeds = number_in("GRADWEAVE_TEST_SEEDS", is_brief() ? 500 : 10'000);
+  const std::uint64_t seeds = environment_number("GRADWEAVE_TEST_SEEDS", is_brief() ? 500 : 10'000);
   int failures = 0;
   for (std::uint64_t first = 1; first <= seeds && failures < 5; first += 100) {
     const std::uint64_t end = std::min(first + 100, seeds + 1);
@@ -85,7 +80,8 @@ TEST_CASE("differential: a mistake is found, and the program that shows it is sm
   } const cases[] = {{mistake::forgets_accumulation, 1, 1, 2, 1},
                      {mistake::counts_joined, 2, 1, 1, 1},
                      {mistake::loses_unused, 1, 1, 1, 1},
-                     {mistake::averages_buffers, 2, 1, 1, 1}};
+                     {mistake::averages_buffers, 2, 1, 1, 1},
+                     {mistake::blames_another, 2, 1, 1, 1}};
   for (const auto& [made, ranks, steps, passes, slots] : cases) {
     const auto fails = [&, what = made](const program& candidate) {
       return !program_fault(candidate, network::loopback, threads, what).empty();

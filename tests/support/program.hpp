@@ -21,8 +21,8 @@ enum class number_format { float32, float64, float16, bfloat16 };
 enum class gradient_home { own, arena, adopted };
 enum class program_average { mean, sum, weighted };
 enum class program_division { after, before, split };
-enum class program_compression { none, fp16, bf16, per_hop };
-enum class program_bucketing { per_tensor, fixed, ready_order };
+enum class program_compression { none, fp16, bf16, per_hop, hook };
+enum class program_bucketing { per_tensor, fixed, ready_order, merge_optimal };
 
 /// What goes wrong in a step, on one rank.
 enum class mishap {
@@ -147,10 +147,10 @@ inline program random_program(std::uint64_t seed) {
   const auto below = [&](std::uint64_t end) { return made.draw(~std::uint64_t{0}, ++drawn) % end; };
   const auto one_in = [&](std::uint64_t n) { return below(n) == 0; };
   made.ranks = 1 + below(program_ranks_max);
-  constexpr std::size_t sizes[] = {0, 1, 2, 3, 7, 16, 40};
+  constexpr std::size_t sizes[] = {0, 1, 2, 3, 7, 16, 40, 333};
   made.slots.resize(1 + below(5));
   for (program_slot& each : made.slots) {
-    each = {static_cast<number_format>(below(4)), static_cast<gradient_home>(below(3)), sizes[below(7)],
+    each = {static_cast<number_format>(below(4)), static_cast<gradient_home>(below(3)), sizes[below(8)],
             static_cast<std::uint32_t>(one_in(3) ? 1 + below(3) : 1)};
   }
   made.buffers.resize(one_in(3) ? 1 + below(3) : 0);
@@ -167,9 +167,9 @@ inline program random_program(std::uint64_t seed) {
   made.average = static_cast<program_average>(one_in(2) ? below(3) : 0);
   made.divide = static_cast<program_division>(made.average == program_average::mean && one_in(2) ? below(3) : 0);
   made.joined_left_out = made.average == program_average::mean && made.divide == program_division::after && one_in(2);
-  made.compression = static_cast<program_compression>(one_in(2) ? below(4) : 0);
-  made.bucketing = static_cast<program_bucketing>(below(3));
-  made.progress_thread = one_in(4);
+  made.compression = static_cast<program_compression>(one_in(2) ? below(5) : 0);
+  made.bucketing = static_cast<program_bucketing>(below(4));
+  made.progress_thread = one_in(8);
 
   const std::uint32_t all = (1U << made.slots.size()) - 1;
   made.steps.resize(1 + below(4));
@@ -207,8 +207,8 @@ inline std::string to_text(const program& what) {
   constexpr const char* homes[] = {"own", "arena", "adopted"};
   constexpr const char* averages[] = {"mean", "sum", "weighted mean"};
   constexpr const char* divisions[] = {"after", "before", "split"};
-  constexpr const char* compressions[] = {"none", "fp16", "bf16", "per_hop_rounding"};
-  constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order"};
+  constexpr const char* compressions[] = {"none", "fp16", "bf16", "per_hop_rounding", "hook"};
+  constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order", "merge_optimal"};
   const auto name = [](const auto& names, auto which) { return names[static_cast<std::size_t>(which)]; };
   std::ostringstream text;
   text << what.ranks << " ranks; " << name(averages, what.average) << ", division " << name(divisions, what.divide)

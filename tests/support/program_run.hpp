@@ -37,10 +37,13 @@ inline policy_choice policies_of(const program& what) {
   // So small that a few slots have several buckets.
   const bucketing::bucket_caps caps{.bucket_bytes_max = 200, .first_bucket_bytes_max = 60};
   const any_compression compressions[] = {compression::none{}, compression::fp16{}, compression::bf16{},
-                                          compression::per_hop_rounding{}};
+                                          compression::per_hop_rounding{}, negating_hook()};
   const any_bucketing bucketings[] = {bucketing::per_tensor{}, bucketing::fixed_bytes{caps},
-                                      bucketing::ready_order{caps}};
-  return {"", static_cast<compression_name>(what.compression), compressions[static_cast<std::size_t>(what.compression)],
+                                      bucketing::ready_order{caps},
+                                      bucketing::merge_optimal{caps, {.alpha_s = 1e-6, .beta_s_per_byte = 1e-9}}};
+  const bool hooked = what.compression == program_compression::hook;  // changes nothing in the end
+  return {"", hooked ? compression_name::none : static_cast<compression_name>(what.compression),
+          compressions[static_cast<std::size_t>(what.compression)],
           what.progress_thread ? any_overlap(overlap::progress_thread{}) : any_overlap(overlap::blocking{}),
           bucketings[static_cast<std::size_t>(what.bucketing)]};
 }

@@ -14,7 +14,7 @@
 namespace gradweave::tests {
 
 /// What the reference gets wrong, to see whether that is noticed.
-enum class mistake { none, forgets_accumulation, counts_joined, loses_unused, averages_buffers };
+enum class mistake { none, forgets_accumulation, counts_joined, loses_unused, averages_buffers, blames_another };
 
 struct expected_value {
   double value = 0;
@@ -165,7 +165,8 @@ inline expectation run_reference(const program& what, mistake made = mistake::no
         fails = fails || over[member];
         if (is_live(member) && !over[member] && reference_fault(what, group, member, number, fault)) {
           fails = true;
-          expected.culprits[number].emplace(member, fault);
+          expected.culprits[number].emplace(made == mistake::blames_another ? (member + 1) % what.ranks : member,
+                                            fault);
         }
       }
       for (const std::size_t member : group) {
