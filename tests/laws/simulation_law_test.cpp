@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <stdexcept>
@@ -19,6 +18,7 @@
 #include <gradweave/testing/simulated_network.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
+#include "tests/support/environment.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -300,11 +300,6 @@ std::string run_seed(testing::virtual_time& time, std::uint64_t seed, bool trace
   }
   const std::string fault = averages_fault(what, stories);
   return fault.empty() ? endings_fault(what, network, stories) : fault;
-}
-
-std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 }  // namespace

@@ -2,11 +2,18 @@
 /// Environment variables for the time of a test.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
 
 namespace gradweave::tests {
+
+/// The number that a variable holds, `otherwise` where it is not set.
+inline std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
 
 /// Sets a variable for a scope, or unsets it where the value is null; afterwards it is as it was before.
 class scoped_variable {

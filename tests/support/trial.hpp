@@ -226,6 +226,7 @@ class trial_model {
   }
 
   std::size_t size() const { return tensors_.size(); }
+  any_tensor& tensor(std::size_t s) { return *tensors_[s]; }
   const any_tensor& tensor(std::size_t s) const { return *tensors_[s]; }
 
   std::vector<std::byte> bytes() const {

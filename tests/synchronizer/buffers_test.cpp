@@ -9,7 +9,7 @@
 
 using namespace gradweave;
 
-// The rules are tested in rules_test.cpp, seeded programs in behaviour_law_test.cpp.
+// The rules are tested in rules_test.cpp, seeded programs in laws/differential_test.cpp.
 TEST_CASE("buffer_exchange: asks records who has data, and sends nothing where nobody has") {
   const testing::watchdog guard("buffer_exchange");
   backend::run_loopback(3, [](backend::loopback backend) {

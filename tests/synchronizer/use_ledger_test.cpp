@@ -59,6 +59,25 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "use_ledger: what was accumulated is sent with what it holds, once, also where the last pass did not use it") {
+  two_slots slots;
+  use_ledger filling(slots.table, {.unused_gradients = unused::zero_fill}, true);
+  for (const bool accumulates : {true, false}) {
+    if (accumulates) {
+      filling.begin_step(false);
+      CHECK(filling.mark({0}));
+      CHECK(slots.settle(filling).empty());
+    }
+    slots.a[3] = 7;
+    filling.begin_step(true);
+    slots.buckets.begin_step();
+    CHECK(slots.settle(filling) == std::vector<slot>{{0}, {1}});
+    CHECK(slots.table.is_ready({0}) == accumulates);
+    CHECK(reinterpret_cast<const float*>(slots.table.memory({0}))[3] == (accumulates ? 7 : 0));
+  }
+}
+
 TEST_CASE("use_ledger: without data all count as zeros, whatever the rule") {
   two_slots slots;
   use_ledger strict(slots.table, {}, true);

@@ -73,8 +73,12 @@ class gradient_table {
     }
   }
 
-  /// Begins a step. Slots that were used carry its number, so none of them has to be touched here.
-  void begin_step() { ++epoch_; }
+  /// Begins a pass; `sent`: the one before was sent, so that nothing is accumulated. Slots that were used carry the number
+  /// of their pass, so none of them has to be touched here.
+  void begin_step(bool sent = true) {
+    sent_ = sent ? epoch_ : sent_;
+    ++epoch_;
+  }
 
   /// From now on slots are ready only once learn() has counted their uses.
   void record_uses() {
@@ -121,10 +125,22 @@ class gradient_table {
       const std::uint32_t uses = uses_in(each.used.load(std::memory_order_relaxed));
       each.uses = uses == 0 ? 1 : uses;
       if (uses != 0) {
-        if (copy && each.copied) {
-          each.tensor = entries()[i].gradient.data();
-          std::memcpy(each.memory, each.tensor, each.bytes);
-        }
+        copy_in(slot{i}, copy);
+        is_ready(slot{i});
+      }
+    }
+  }
+
+  /// Takes what this pass has not used, but one since the last that was sent, for ready with what it holds: calls
+  /// `is_ready(slot)` after its gradient has been copied as by mark_used.
+  template <class IsReady>
+  void take_accumulated(bool copy, IsReady&& is_ready) {
+    for (std::uint32_t i = 0; i < states_.size(); ++i) {
+      state& each = states_[i];
+      const std::uint64_t pass = each.used.load(std::memory_order_relaxed) >> 32;
+      if (pass > sent_ && pass != epoch_) {
+        each.used.store(epoch_ << 32 | each.uses, std::memory_order_relaxed);
+        copy_in(slot{i}, copy);
         is_ready(slot{i});
       }
     }
@@ -167,6 +183,14 @@ class gradient_table {
     std::size_t bytes = 0;
   };
 
+  void copy_in(slot which, bool copy) {
+    state& each = states_[which.index];
+    if (copy && each.copied) {
+      each.tensor = entries()[which.index].gradient.data();
+      std::memcpy(each.memory, each.tensor, each.bytes);
+    }
+  }
+
   std::uint32_t uses_in(std::uint64_t used) const {
     return used >> 32 == epoch_ ? static_cast<std::uint32_t>(used) : 0;
   }
@@ -182,7 +206,8 @@ class gradient_table {
   manifest manifest_;
   std::vector<state> states_;
   std::size_t bytes_ = 0;
-  std::uint64_t epoch_ = 0;  // 0 is before the first step
+  std::uint64_t epoch_ = 0;  // of the present pass; 0 is before the first
+  std::uint64_t sent_ = 0;   // of the last pass before it that was sent
 };
 
 }  // namespace gradweave::detail

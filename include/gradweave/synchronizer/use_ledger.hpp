@@ -33,8 +33,7 @@ class use_ledger {
 
   /// `sending`: buckets travel, or it is an accumulation.
   void begin_step(bool sending) {
-    sending_ = sending;
-    gradients_.begin_step();
+    gradients_.begin_step(std::exchange(sending_, sending));
     zeros_.begin_step();
   }
 
@@ -52,6 +51,10 @@ class use_ledger {
     }
     if (auto fault = fault_of_uses(gradients_, buckets, rules_.unused_gradients, sending_); fault && has_data) {
       throw sync_error(*std::move(fault));
+    }
+    // Or an accumulated gradient would be lost, and stay on this rank alone, because the last pass had no use for it.
+    if (sending_ && has_data && rules_.unused_gradients == unused::zero_fill) {
+      gradients_.take_accumulated(copies(), ready);
     }
     if (copies() && (!has_data || rules_.unused_gradients == unused::zero_fill)) {
       zeros_.fill_unused(gradients_, ready);
