@@ -95,7 +95,8 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
     const auto run = [&](int steps) {
       for (int s = 0; s < steps; ++s) {
         sync.accumulate(backward);
-        sync.step(backward, {.samples = static_cast<std::uint64_t>(1 + rank)});
+        sync.step(backward,
+                  {.samples = rules.average == averaging::weighted_mean ? static_cast<std::uint64_t>(1 + rank) : 1});
       }
     };
     run(2);

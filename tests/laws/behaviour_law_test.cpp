@@ -66,7 +66,16 @@ struct behaviour {
            draw(1, step * 64 + which, static_cast<std::uint64_t>(rank)) % 4 != 0;
   }
   std::uint64_t accumulations(std::uint64_t step) const { return draw(2, step, 0) % 3; }
+
+  /// Whether only the accumulations before a step use a slot, and not its own backward pass.
+  bool is_only_accumulated(int rank, std::uint64_t step, std::size_t which) const {
+    return rules.unused_gradients == unused::zero_fill && accumulations(step) != 0 &&
+           draw(7, step * 64 + which, static_cast<std::uint64_t>(rank)) % 4 == 0;
+  }
   std::uint64_t samples(int rank, std::uint64_t step) const {
+    if (rules.average != averaging::weighted_mean) {
+      return 1;
+    }
     return !has_data(rank, step) ? 0 : draw(3, step, static_cast<std::uint64_t>(rank)) % 50;
   }
 
@@ -134,11 +143,11 @@ struct buffers_of {
   }
 };
 
-/// Every use of every slot that a rank uses, in an order of its own.
-std::vector<std::uint32_t> all_uses(const behaviour& does, int rank, std::uint64_t step) {
+/// Every use of every slot that a rank uses in a pass, in an order of its own.
+std::vector<std::uint32_t> all_uses(const behaviour& does, int rank, std::uint64_t step, bool accumulates) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t which = 0; which < does.slots.size(); ++which) {
-    if (does.uses_slot(rank, step, which)) {
+    if (does.uses_slot(rank, step, which) && (accumulates || !does.is_only_accumulated(rank, step, which))) {
       order.insert(order.end(), does.slots[which].times, which);
     }
   }
@@ -218,9 +227,10 @@ void run_behaviour(network over, const behaviour& does, int size, const policy_c
     };
     remember();
     while (s < behaviour::steps && does.has_data(rank, s)) {
+      bool accumulates = true;
       const auto backward = [&](auto& step) {
         buffers.run_forward(does, rank, s);
-        for (const std::uint32_t which : all_uses(does, rank, s)) {
+        for (const std::uint32_t which : all_uses(does, rank, s, accumulates)) {
           model.fill(does.seed, rank, s, which);
           step.ready({which});
         }
@@ -228,6 +238,7 @@ void run_behaviour(network over, const behaviour& does, int size, const policy_c
       for (std::uint64_t window = 0; window < does.accumulations(s); ++window) {
         sync.accumulate(backward);
       }
+      accumulates = false;
       sync.step(backward, {.samples = does.samples(rank, s)});
       check();
     }

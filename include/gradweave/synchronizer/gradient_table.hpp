@@ -76,6 +76,9 @@ class gradient_table {
   /// Begins a step. Slots that were used carry its number, so none of them has to be touched here.
   void begin_step() { ++epoch_; }
 
+  /// What was used so far has been sent, and what accumulations leave from now on has not.
+  void begin_window() { window_ = epoch_; }
+
   /// From now on slots are ready only once learn() has counted their uses.
   void record_uses() {
     for (state& each : states_) {
@@ -121,10 +124,22 @@ class gradient_table {
       const std::uint32_t uses = uses_in(each.used.load(std::memory_order_relaxed));
       each.uses = uses == 0 ? 1 : uses;
       if (uses != 0) {
-        if (copy && each.copied) {
-          each.tensor = entries()[i].gradient.data();
-          std::memcpy(each.memory, each.tensor, each.bytes);
-        }
+        copy_in(i, copy);
+        is_ready(slot{i});
+      }
+    }
+  }
+
+  /// Takes for ready what this step did not use, but accumulations of this window did: otherwise what they left in it would
+  /// be lost. Calls `is_ready(slot)` as learn does.
+  template <class IsReady>
+  void take_accumulated(bool copy, IsReady&& is_ready) {
+    for (std::uint32_t i = 0; i < states_.size() && window_ + 1 != epoch_; ++i) {
+      state& each = states_[i];
+      const std::uint64_t used_in = each.used.load(std::memory_order_relaxed) >> 32;
+      if (used_in > window_ && used_in != epoch_) {
+        copy_in(i, copy);
+        each.used.store(epoch_ << 32 | each.uses, std::memory_order_relaxed);
         is_ready(slot{i});
       }
     }
@@ -167,6 +182,14 @@ class gradient_table {
     std::size_t bytes = 0;
   };
 
+  void copy_in(std::uint32_t which, bool copy) {
+    state& each = states_[which];
+    if (copy && each.copied) {
+      each.tensor = entries()[which].gradient.data();
+      std::memcpy(each.memory, each.tensor, each.bytes);
+    }
+  }
+
   std::uint32_t uses_in(std::uint64_t used) const {
     return used >> 32 == epoch_ ? static_cast<std::uint32_t>(used) : 0;
   }
@@ -182,7 +205,8 @@ class gradient_table {
   manifest manifest_;
   std::vector<state> states_;
   std::size_t bytes_ = 0;
-  std::uint64_t epoch_ = 0;  // 0 is before the first step
+  std::uint64_t epoch_ = 0;   // 0 is before the first step
+  std::uint64_t window_ = 0;  // the epoch in which gradients were sent last
 };
 
 }  // namespace gradweave::detail

@@ -33,7 +33,9 @@ class use_ledger {
 
   /// `sending`: buckets travel, or it is an accumulation.
   void begin_step(bool sending) {
-    sending_ = sending;
+    if (std::exchange(sending_, sending)) {
+      gradients_.begin_window();
+    }
     gradients_.begin_step();
     zeros_.begin_step();
   }
@@ -43,12 +45,15 @@ class use_ledger {
   /// Counts a use. True where the gradient is ready with it.
   bool mark(slot which) { return gradients_.mark_used(which, copies()); }
 
-  /// At the end of a backward pass: each gradient has been used as often as it should, or counts as zeros, as all do
-  /// without data. Throws sync_error(gradient_missing) otherwise. `ready(slot)` takes what becomes ready only now.
+  /// At the end of a backward pass: each gradient has been used as often as it should, or is what accumulations
+  /// left, or counts as zeros, as all do without data. Throws sync_error(gradient_missing) otherwise. `ready(slot)` takes what becomes ready only now.
   template <class Buckets, class Ready>
   void settle(const Buckets& buckets, bool has_data, Ready&& ready) {
     if (has_data && std::exchange(learning_, false)) {
       gradients_.learn(copies(), ready);
+    }
+    if (has_data && sending_ && rules_.unused_gradients == unused::zero_fill) {
+      gradients_.take_accumulated(copies(), ready);
     }
     if (auto fault = fault_of_uses(gradients_, buckets, rules_.unused_gradients, sending_); fault && has_data) {
       throw sync_error(*std::move(fault));
