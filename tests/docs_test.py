@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks README.md, CHANGELOG.md and docs/: quoted code, links, and the names of Bazel targets.
+"""Checks README.md, CHANGELOG.md and docs/: quoted code, links, and the names of tests and of Bazel targets.
 
 Code in the docs is compiled code. A block that begins with ```cpp has to follow a line
 
@@ -10,9 +10,13 @@ languages (sh, text, ...) need no such line. The file has to belong to a target:
 test, which tests/BUILD.bazel takes by folder. Links to files and headings have to lead somewhere, and a Bazel label has to
 name a target.
 
+A test that the docs call upon is named by a link in quotation marks, `["subject: what it does"](../tests/x_test.cpp)`. That file has
+to have a TEST_CASE of that name, or of one that begins so, where the name ends with three dots.
+
 Usage: docs_test.py [--write] (from the root of the repository; --write brings blocks up to date instead of failing)
 """
 
+import functools
 import pathlib
 import re
 import sys
@@ -23,6 +27,9 @@ FREE_LANGUAGES = {"sh", "text", "console", "bibtex", "starlark", "python", "merm
 EXTRACT = re.compile(r"\s*<!-- extract: (\S+)#(\S+) -->\s*$")
 FENCE = re.compile(r"\s*```(.*)$")
 LINK = re.compile(r"\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
+NAMED_TEST = re.compile(r"\[\"([^\]]+)\"\]\(([^)\s#]+)\)")
+TEST_CASE = re.compile(r"\bTEST_CASE\(\s*((?:\"(?:[^\"\\]|\\.)*\"\s*)+)\)")
+STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"")
 LABEL = re.compile(r"(?<![\w:/])//([A-Za-z_][\w/]*)?:([A-Za-z_]\w*)")
 
 breaches = []
@@ -130,6 +137,24 @@ def check_links(path, number, line):
             report(path, number, f"links to {target}, and there is no such heading")
 
 
+@functools.lru_cache(maxsize=None)
+def names_of_tests(source):
+    """The names of a file's test cases."""
+    literals = [STRING.findall(names) for names in TEST_CASE.findall(source.read_text())]
+    return [re.sub(r"\\(.)", r"\1", "".join(parts)) for parts in literals]
+
+
+def check_named_tests(path, number, line):
+    for name, file in NAMED_TEST.findall(line):
+        source = path.parent / file
+        if not source.is_file():
+            continue  # check_links says so
+        names = names_of_tests(source)
+        found = [n for n in names if n.startswith(name[:-3])] if name.endswith("...") else [n for n in names if n == name]
+        if len(found) != 1:
+            report(path, number, f"names the test \"{name}\", of which {file} has {len(found)}")
+
+
 def check_labels(path, number, line):
     for package, name in LABEL.findall(line):
         build = pathlib.Path(package) / "BUILD.bazel"
@@ -151,6 +176,7 @@ def check_file(path, write):
     for index, line in enumerate(lines):
         if index not in in_block:
             check_links(path, index + 1, re.sub(r"`[^`]*`", "", line))
+            check_named_tests(path, index + 1, line)
         check_labels(path, index + 1, line)
     if write and updated != lines:
         path.write_text("\n".join(updated) + "\n")

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -121,6 +123,19 @@ TEST_CASE("manifest: a gradient may take its memory from the arena") {
   gradients.add("v", parameter, gw::in_arena(tensor));
   CHECK(gradients.entries()[1].where == gw::residence::arena);
   CHECK(gradients.entries()[1].parameter);
+}
+
+TEST_CASE("manifest: what was given to synchronize takes no more gradients or buffers, and there are no copies of it") {
+  static_assert(!std::is_copy_constructible_v<gw::manifest>);
+  std::vector<float> a(3), b(3);
+  gw::manifest gradients;
+  gradients.add("a", a);
+  gw::manifest sealed = std::move(gradients);
+  CHECK(contains(violation_of([&] { gradients.add("b", b); }), "manifest: it was given to synchronize"));
+  CHECK(contains(violation_of([&] { gradients.add_buffer("b", b); }), "register everything before"));
+  CHECK(sealed.add("b", b) == gw::slot{1});
+  gradients = {};
+  CHECK(gradients.add("b", b) == gw::slot{0});
 }
 
 TEST_CASE("manifest: a flat buffer is adopted where it lies") {

@@ -1,5 +1,7 @@
 #include <gradweave/step_rules.hpp>
 
+#include <vector>
+
 #include <doctest/doctest.h>
 
 using namespace gradweave;
@@ -21,4 +23,21 @@ TEST_CASE("step_rules: where a mean is divided has no meaning for a sum") {
   CHECK_THROWS_AS((step_rules{.average = averaging::sum, .divide = division::before}.check()), contract_violation);
   CHECK_THROWS_AS((step_rules{.average = averaging::weighted_mean, .divide = division::split}.check()),
                   contract_violation);
+}
+
+TEST_CASE(
+    "step_rules: who is left out of a mean is for a mean that is divided after the sum; samples are for weighted "
+    "ones") {
+  CHECK_NOTHROW((step_rules{.joined = joined_ranks::left_out}.check()));
+  for (const step_rules& rules :
+       std::vector<step_rules>{{.average = averaging::sum, .joined = joined_ranks::left_out},
+                               {.average = averaging::weighted_mean, .joined = joined_ranks::left_out},
+                               {.divide = division::before, .joined = joined_ranks::left_out},
+                               {.divide = division::split, .joined = joined_ranks::left_out}}) {
+    CHECK_THROWS_AS(rules.check(), contract_violation);
+  }
+  CHECK_NOTHROW(step_rules{.average = averaging::weighted_mean}.check({.samples = 0}));
+  CHECK_THROWS_AS(step_rules{.average = averaging::weighted_mean}.check({.samples = samples_max + 1}),
+                  contract_violation);
+  CHECK_THROWS_AS(step_rules{}.check({.samples = 2}), contract_violation);
 }

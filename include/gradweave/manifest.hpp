@@ -63,6 +63,23 @@ template <class T>
 concept no_tensor = !gradient_tensor<std::remove_reference_t<T>> && !is_in_arena<std::remove_cvref_t<T>> &&
                     !std::same_as<std::remove_cvref_t<T>, uses>;
 
+/// Whether what it is a part of was moved elsewhere. It can't be copied, so that a manifest can't either: what is added to
+/// one copy after the other was sealed would never be synchronized.
+class moved_mark {
+ public:
+  moved_mark() = default;
+  moved_mark(moved_mark&& other) noexcept : is_set_(std::exchange(other.is_set_, true)) {}
+  moved_mark& operator=(moved_mark&& other) noexcept {
+    is_set_ = std::exchange(other.is_set_, true);
+    return *this;
+  }
+
+  bool is_set() const { return is_set_; }
+
+ private:
+  bool is_set_ = false;
+};
+
 }  // namespace detail
 
 /// One line of the manifest.
@@ -92,7 +109,7 @@ struct manifest_buffer {
   buffer_rule rule;
 };
 
-/// Gradients in registration order. Tensors of different types and element kinds may be mixed. Tensors that are not
+/// Gradients in registration order. Once moved into `synchronize` it takes no more. Tensors of different types and element kinds may be mixed. Tensors that are not
 /// views (std::span is one) are kept by reference: they must outlive the synchronizer and stay at their address.
 /// Parameters need to live only until `synchronize` returns.
 class manifest {
@@ -201,6 +218,8 @@ class manifest {
   }
 
   void take_name(const std::string& name, const char* what, std::size_t number) {
+    require(!moved_.is_set(),
+            "manifest: it was given to synchronize, which compares it over all ranks once; register everything before");
     if (name.empty()) {
       violate("manifest: " + std::string(what) + " " + std::to_string(number) + " has an empty name");
     }
@@ -226,6 +245,7 @@ class manifest {
   std::vector<manifest_entry> entries_;
   std::vector<manifest_buffer> buffers_;
   std::unordered_set<std::string> names_;
+  detail::moved_mark moved_;
 };
 
 }  // namespace gradweave

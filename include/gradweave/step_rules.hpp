@@ -54,6 +54,15 @@ struct parameters {
   friend bool operator==(const parameters&, const parameters&) = default;
 };
 
+/// What one step of one rank may be told.
+struct step_options {
+  /// What this rank's gradient is the mean of, for averaging::weighted_mean only: at most samples_max.
+  std::uint64_t samples = 1;
+};
+
+/// The most samples of a rank: up to it every integer is a double.
+inline constexpr std::uint64_t samples_max = std::uint64_t{1} << 53;
+
 /// The rules of a synchronizer.
 struct step_rules {
   unused unused_gradients = unused::strict;
@@ -76,6 +85,15 @@ struct step_rules {
         joined == joined_ranks::counted || (average == averaging::mean && divide == division::after),
         "synchronize: joined_ranks::left_out is for averaging::mean with division::after; a sum has nothing to divide "
         "by, and a weighted mean leaves out who has no samples anyway");
+  }
+
+  /// Throws contract_violation where a step is told what these rules have no use for.
+  void check(const step_options& options) const {
+    require(options.samples <= samples_max, "begin_step: samples must be at most 2^53");
+    require(options.samples == 1 || average == averaging::weighted_mean,
+            "begin_step: samples weigh ranks under averaging::weighted_mean only; give that rule to synchronize, or "
+            "tell no "
+            "samples");
   }
 
   /// What is not as usual.
@@ -106,14 +124,5 @@ struct step_rules {
 template <class T>
 concept step_rule = std::same_as<T, unused> || std::same_as<T, averaging> || std::same_as<T, division> ||
                     std::same_as<T, use_counts> || std::same_as<T, parameters> || std::same_as<T, joined_ranks>;
-
-/// What one step of one rank may be told.
-struct step_options {
-  /// What this rank's gradient is the mean of, for averaging::weighted_mean: at most samples_max.
-  std::uint64_t samples = 1;
-};
-
-/// The most samples of a rank: up to it every integer is a double.
-inline constexpr std::uint64_t samples_max = std::uint64_t{1} << 53;
 
 }  // namespace gradweave

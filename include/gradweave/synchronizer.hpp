@@ -91,9 +91,12 @@ class synchronizer {
 
   /// For a rank that has no data left while others have: takes part in their steps with zeros until all ranks have called
   /// this, and calls `after_step()` after each, where its gradients are the averages that all ranks have. Update the
-  /// parameters there as after any other step, and all ranks end with the same ones. Throws as a step does.
+  /// parameters there as after any other step, and all ranks end with the same ones. Throws as a step does, and
+  /// contract_violation, which every rank is told, where this rank has accumulated and not sent.
   template <std::invocable AfterStep>
   void join(AfterStep&& after_step) {
+    refuse(engine_->accumulated() != 0,
+           "join: this rank has accumulated gradients that no step has sent; end the last window with a step");
     while (size() > 1 && engine_->shadow_step()) {
       try {
         after_step();
@@ -105,8 +108,13 @@ class synchronizer {
   }
 
   /// The same without updates: at the end the registered parameters, which must still exist, are taken over from a rank
-  /// that had data to the last.
+  /// that had data to the last. Throws contract_violation, which every rank is told, where parameters::compare_every is set:
+  /// it would find those that were not updated.
   void join() {
+    refuse(engine_->rules().values.compare_every != 0,
+           "join: without updates parameters differ until its end, and parameters::compare_every compares them before; "
+           "pass a "
+           "function that updates them, or leave compare_every out");
     if (size() > 1) {
       join([] {});
       engine_->broadcast_parameters_of_last();
@@ -165,6 +173,14 @@ class synchronizer {
   }
 
  private:
+  /// Where others wait for this rank, they are told too.
+  void refuse(bool misused, const char* why) {
+    if (misused) {
+      engine_->abandon(why);
+      violate(why);
+    }
+  }
+
   template <class Step, class Backward>
   static auto run(Step current, Backward&& backward) {
     try {

@@ -15,7 +15,7 @@ struct does_not_poll : gt::host_backend_archetype {
 };
 
 void synchronize(gw::manifest gradients) {
-  (void)gw::synchronize(gradients, 42);
-  (void)gw::synchronize(gradients, does_not_poll{});
-  (void)gw::synchronize(gradients, gt::backend_archetype{});
+  (void)gw::synchronize(std::move(gradients), 42);
+  (void)gw::synchronize(std::move(gradients), does_not_poll{});
+  (void)gw::synchronize(std::move(gradients), gt::backend_archetype{});
 }

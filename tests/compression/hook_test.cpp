@@ -48,14 +48,15 @@ void run_steps(int size, const step_rules& rules, const std::function<any_hook(i
             step.ready(one);  // not what the first plan expects: another one follows
             step.ready(other);
           },
-          {.samples = static_cast<std::uint64_t>(rank)});
+          {.samples = rules.average == averaging::weighted_mean ? static_cast<std::uint64_t>(rank) : 1});
       check(first[2], second[1]);
     }
   });
 }
 
 /// What ranks were told that could not go on.
-std::multiset<std::string> stories_of(int size, const std::function<any_hook(int rank)>& hook_of) {
+std::multiset<std::string> stories_of(int size, const std::function<any_hook(int rank)>& hook_of,
+                                      std::function<void()>* compare_parameters = nullptr) {
   std::mutex telling;
   std::multiset<std::string> told;
   backend::run_loopback(size, [&](backend::loopback backend) {
@@ -66,6 +67,9 @@ std::multiset<std::string> stories_of(int size, const std::function<any_hook(int
     try {
       auto sync = synchronize(std::move(gradients), std::move(backend), overlap::blocking{}, hook_of(rank),
                               averaging::mean, division::after);
+      if (compare_parameters != nullptr) {
+        compare_parameters[rank] = [&] { sync.compare_parameters(); };
+      }
       for (int s = 0; s < 3; ++s) {
         sync.step([&](auto& step) { step.ready(only); });
       }
@@ -170,6 +174,18 @@ TEST_CASE("hook: what it throws, before or after the sum, fails the step on ever
                                return compression::hook("counts", throws, nothing);
                              }),
                   2, "rank 0, step 0, bucket 0 (slots 'g'): an exception in hook 'counts': it is no std::exception");
+}
+
+TEST_CASE("hook: one that asks for its own synchronizer is told so, on every rank, and nobody waits for ever") {
+  const testing::watchdog guard("hook asks");
+  std::function<void()> compare_parameters[2];
+  const auto asks = [&](int rank) {
+    return compression::hook("compares", function([&, rank](compression::bucket_view&) { compare_parameters[rank](); }),
+                             function([](compression::bucket_view&) {}));
+  };
+  check_one_story(
+      stories_of(2, asks, compare_parameters), 2,
+      "in hook 'compares': gradweave: a function given to on_reduced, or a hook, asks for its own synchronizer");
 }
 
 TEST_CASE("hook: ranks compare its name, which it has to have") {

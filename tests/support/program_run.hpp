@@ -110,7 +110,8 @@ class direction_run {
         buffers_[b]->set(2, what_.buffer(rank_, number, b));
       }
     };
-    sync_->step(backward, {.samples = what_.steps[number].samples[rank_]});
+    const bool is_weighted = what_.average == program_average::weighted;
+    sync_->step(backward, {.samples = is_weighted ? what_.steps[number].samples[rank_] : 1});
   }
 
   template <class AfterStep>

@@ -5,9 +5,21 @@
 #include <doctest/doctest.h>
 
 #include <gradweave/backend/loopback.hpp>
+#include <gradweave/testing/archetypes.hpp>
 #include <gradweave/testing/watchdog.hpp>
 
 using namespace gradweave;
+
+TEST_CASE("check_buffers: averages are refused where the backend has no all_reduce") {
+  std::vector<float> taken(2), averaged(2);
+  manifest gradients;
+  gradients.add_buffer("taken", taken);
+  CHECK_NOTHROW(detail::check_buffers<testing::host_backend_archetype>(gradients.buffers(), 1));
+  gradients.add_buffer("averaged", averaged, buffer_rule::average());
+  CHECK_THROWS_WITH_AS(detail::check_buffers<testing::host_backend_archetype>(gradients.buffers(), 1),
+                       doctest::Contains("buffer 'averaged' is to be averaged, and the backend has no all_reduce"),
+                       contract_violation);
+}
 
 // The rules are tested in rules_test.cpp, seeded programs in laws/differential_test.cpp.
 TEST_CASE("buffer_exchange: asks records who has data, and sends nothing where nobody has") {

@@ -46,6 +46,18 @@ TEST_CASE("open_step: destroyed unfinished it gives the step up, moved from it d
   CHECK(engine.calls == std::vector<std::string>{"begin 1", "abandon"});
 }
 
+namespace {
+using accumulation = open_step<recorded_engine, step_purpose::accumulate>;
+
+template <class Step>
+concept can_be_waited_for = requires(Step& step) { step.wait(slot{}); } || requires(Step& step) { step.close(); };
+template <class Step>
+concept can_be_finished_with_others = requires(Step& step) { finish_all(step); };
+
+static_assert(can_be_waited_for<open_step<recorded_engine>> && !can_be_waited_for<accumulation>);
+static_assert(can_be_finished_with_others<open_step<recorded_engine>> && !can_be_finished_with_others<accumulation>);
+}  // namespace
+
 TEST_CASE("open_step: an accumulation is begun and ended as such") {
   recorded_engine engine;
   {
@@ -74,6 +86,7 @@ TEST_CASE("finish_all: closes every step before it waits for one, then waits in 
   struct engine : recorded_engine {
     std::vector<std::string>* all = nullptr;
     int age = 0;
+    const engine& meter() const { return *this; }
     int made_at() const { return age; }
     void close() { all->push_back("close " + std::to_string(age)); }
     step_result finish() {

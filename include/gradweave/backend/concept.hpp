@@ -83,6 +83,7 @@ struct collective_request {
   std::span<const std::size_t> pieces = {};
   std::span<const extent> source = {};
   std::span<const std::size_t> source_pieces = {};
+  std::span<std::byte> scratch = {};  ///< any bytes, which a backend may use until then in place of memory of its own
 };
 
 /// Whether collectives are driven by the host that waits, or ordered on a stream of a device.

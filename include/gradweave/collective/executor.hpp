@@ -25,6 +25,7 @@
 #include <gradweave/collective/receive_reduce.hpp>
 #include <gradweave/collective/scattered.hpp>
 #include <gradweave/collective/schedule.hpp>
+#include <gradweave/collective/scratch_memory.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/extent.hpp>
@@ -64,10 +65,7 @@ class executor {
     plan_ = &plan;
     element_bytes_ = element_bytes(request.kind);
     ++sequence_;
-    if (const std::size_t needed = plan.scratch_elements() * element_bytes_; scratch_.size() < needed) {
-      scratch_.resize(needed);
-    }
-    scratch_extent_ = {scratch_.data(), scratch_.size(), 0};
+    scratch_extent_ = scratch_.at_least(plan.scratch_elements() * element_bytes_, request.scratch);
     link_channels();
     idle_since_ = transport_.now();
     progressed_ = false;
@@ -386,7 +384,7 @@ class executor {
   std::vector<std::uint8_t> done_;              // step
   std::vector<std::uint32_t> openings_needed_;  // by peer: by how many steps that are not done
   reducing_receiver receiver_;
-  std::vector<std::byte> scratch_;
+  scratch_memory scratch_;
   extent scratch_extent_;
   range_combiner combiner_;  // of the reduce that is under way: one at most, in the local channel
   loans<Transport> loans_;

@@ -179,6 +179,10 @@ class bucket_line {
     auto request = current.program->run(stage_, {scratch_->data(), scratch_bytes_});
     if (request) {
       ++stage_;
+      if (current.program->scratch_bytes() == 0) {
+        request->scratch = {scratch_->data(),
+                            scratch_bytes_};  // other programs' meanwhile: then it is not needed twice
+      }
       launch(*request);
       return;
     }

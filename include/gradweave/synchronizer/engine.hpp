@@ -39,6 +39,7 @@
 #include <gradweave/synchronizer/report.hpp>
 #include <gradweave/synchronizer/sealing.hpp>
 #include <gradweave/synchronizer/step_meter.hpp>
+#include <gradweave/synchronizer/step_mutex.hpp>
 #include <gradweave/synchronizer/step_record.hpp>
 #include <gradweave/synchronizer/use_ledger.hpp>
 
@@ -65,12 +66,11 @@ class engine {
 
   int rank() const { return backend_.rank(); }
   int size() const { return backend_.size(); }
-  step_meter::clock::time_point made_at() const { return meter_.made_at(); }
 
   // ---- the caller's side --------------------------------------------------------------------------------------------
 
   void begin_step(const step_options& options, bool has_data = true) {
-    require(options.samples <= samples_max, "begin_step: samples must be at most 2^53");
+    rules_.check(options);
     {
       std::lock_guard lock(mutex_);
       begin(true);
@@ -107,6 +107,7 @@ class engine {
 
   /// Ends the backward pass, so that the step can end by itself.
   void close() {
+    mutex_.require_not_held();
     if (!std::exchange(closed_, true)) {
       meter_.backward_ended();
       settle_uses(true);
@@ -177,11 +178,12 @@ class engine {
   const gradient_table& gradients() const { return gradients_; }
   const step_meter& meter() const { return meter_; }
   const bucket_plan& plan() const { return line_.buckets().plan(); }
+  const step_rules& rules() const { return rules_; }
+  std::uint64_t accumulated() const { return accumulated_; }
 
   description describe() const { return describe_choices(backend_, bucketing_, compression_, overlap_, rules_); }
   description describe_here() const { return own_description(backend_); }
   description describe_peers() const { return peers_description(backend_); }
-
   bool compresses(element_kind kind) const { return compression_.compresses(kind); }
 
   // ---- the lane's side ----------------------------------------------------------------------------------------------
@@ -371,9 +373,7 @@ class engine {
   Bucketing bucketing_;
   Compression compression_;
   Overlap overlap_;
-
   step_rules rules_;
-
   ready_log ready_log_;
   step_meter meter_;
   bucket_line<backend_type, Compression> line_;
@@ -381,7 +381,7 @@ class engine {
   buffer_exchange buffers_{gradients_.buffers()};
 
   // The present step.
-  std::mutex mutex_;
+  step_mutex mutex_;
   bool open_ = false;
   bool closed_ = false;
   std::uint64_t step_ = 0;

@@ -91,7 +91,7 @@ class open_step {
   /// When the synchronizer was made: gives synchronizers an order that all ranks share.
   auto made_at() const {
     require(engine_ != nullptr, "made_at: the step has ended already");
-    return engine_->made_at();
+    return engine_->meter().made_at();
   }
 
   /// Gives the step up on every rank, with a reason that all of them are told.
