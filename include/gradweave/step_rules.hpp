@@ -3,6 +3,7 @@
 /// their types. All ranks must choose alike.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 
@@ -58,6 +59,10 @@ struct parameters {
 struct step_options {
   /// What this rank's gradient is the mean of, for averaging::weighted_mean only: at most samples_max.
   std::uint64_t samples = 1;
+  /// What this rank's loss was multiplied by before the backward pass, so that small gradients do not vanish in 16 bits
+  /// (Micikevicius et al., Mixed precision training, ICLR 2018). It is compared only: where it differs between ranks that
+  /// have data, the step throws on all of them.
+  float loss_scale = 1;
 };
 
 /// The most samples of a rank: up to it every integer is a double.
@@ -90,10 +95,11 @@ struct step_rules {
   /// Throws contract_violation where a step is told what these rules have no use for.
   void check(const step_options& options) const {
     require(options.samples <= samples_max, "begin_step: samples must be at most 2^53");
+    require(std::isfinite(options.loss_scale) && options.loss_scale > 0,
+            "begin_step: the loss scale must be positive and finite");
     require(options.samples == 1 || average == averaging::weighted_mean,
             "begin_step: samples weigh ranks under averaging::weighted_mean only; give that rule to synchronize, or "
-            "tell no "
-            "samples");
+            "tell no samples");
   }
 
   /// What is not as usual.

@@ -26,7 +26,7 @@ inline void step_record(bytes_view input) {
   std::copy_n(input.begin(), std::min(input.size(), sizeof others), std::as_writable_bytes(std::span(others)).begin());
   const bool same = std::ranges::all_of(others, [&](const detail::step_record& other) {
     return other.step == own.step && other.plan_version == own.plan_version &&
-           (other.has_data == 0 || other.accumulated == own.accumulated);
+           (other.has_data == 0 || (other.accumulated == own.accumulated && other.loss_scale == own.loss_scale));
   });
 
   scripted_backend backend(3, input);

@@ -309,6 +309,20 @@ TEST_CASE("accumulation: windows of different length are told in the next step, 
   check_one_story(told, 3, "different numbers of accumulated steps before it: 2 on rank 0, 1 on rank 2");
 }
 
+TEST_CASE("loss scale: one that differs between ranks is told on all of them, and none is no number") {
+  const testing::watchdog guard("loss scale");
+  const auto told = stories_of(3, [](backend::loopback backend) {
+    const int rank = backend.rank();
+    std::vector<float> gradient(4);
+    auto sync = synchronize_one(std::move(backend), gradient);
+    const auto backward = [&](auto& step) { step.ready(only); };
+    sync.step(backward, {.loss_scale = 1024});
+    CHECK_THROWS_AS(sync.step(backward, {.loss_scale = 0}), contract_violation);
+    sync.step(backward, {.loss_scale = rank == 1 ? 512.0F : 1024.0F});
+  });
+  check_one_story(told, 3, "different loss scales: 1024.000000 on rank 0, 512.000000 on rank 1");
+}
+
 TEST_CASE("accumulation: a missing gradient, an exception or a forgotten end is told on all ranks") {
   const testing::watchdog guard("failed accumulation");
   for (const std::string fault : {"missing", "exception", "forgotten"}) {

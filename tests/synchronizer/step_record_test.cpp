@@ -19,6 +19,11 @@ TEST_CASE("record_fault: ranks that ended different steps or plans, or accumulat
   records[1].accumulated = 9;
   CHECK(record_fault(records)->detail.find("accumulated steps before it: 0 on rank 0, 9 on rank 1") !=
         std::string::npos);
+  records[1] = {};
+  records[2].loss_scale = 0.5F;
+  CHECK(record_fault(records)->rank == 2);
+  records[2].has_data = 0;  // who has no data has no loss
+  CHECK_FALSE(record_fault(records));
 }
 
 TEST_CASE("outcome_of: adds up what ranks saw, and says whether they used the same slots") {

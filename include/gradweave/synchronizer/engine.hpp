@@ -76,6 +76,8 @@ class engine {
       begin(true);
       const std::uint64_t weight = rules_.average == averaging::weighted_mean ? options.samples : 1;
       line_.begin_step(has_data ? weight : 0);
+      own_record_ = {
+          .step = step_, .accumulated = accumulated_, .loss_scale = options.loss_scale, .has_data = has_data};
       // Ready times mean something once uses are known.
       const std::uint64_t unknown = rules_.uses == use_counts::recorded ? 1 : 0;
       ready_log_.begin_step(step_ >= unknown && bucketing_.replans_after(step_ - unknown));
@@ -111,7 +113,7 @@ class engine {
     if (!std::exchange(closed_, true)) {
       meter_.backward_ended();
       settle_uses(true);
-      hand_over(true);
+      hand_over();
     }
   }
 
@@ -139,7 +141,7 @@ class engine {
     begin_step({}, false);
     meter_.backward_ended();
     settle_uses(false);
-    hand_over(false);
+    hand_over();
     end_step(false);
     return line_.outcome().live >= 0;
   }
@@ -248,12 +250,9 @@ class engine {
   // ---- steps --------------------------------------------------------------------------------------------------------
 
   /// From here on the lane can end the step.
-  void hand_over(bool has_data) {
+  void hand_over() {
     if (size() > 1) {
-      own_record_ = {.step = step_,
-                     .unused_digest = uses_.unused_digest(),
-                     .accumulated = accumulated_,
-                     .has_data = has_data ? std::uint8_t{1} : std::uint8_t{0}};
+      own_record_.unused_digest = uses_.unused_digest();
       meter_.write(own_record_);
       closing_.store(true, std::memory_order_release);
       lane_.notify();
@@ -385,7 +384,7 @@ class engine {
   bool open_ = false;
   bool closed_ = false;
   std::uint64_t step_ = 0;
-  std::uint64_t accumulated_ = 0;  // steps since the last one that was sent
+  std::uint32_t accumulated_ = 0;  // steps since the last one that was sent
   int last_live_ = 0;              // a rank that had data when last any had
   step_record own_record_;
   std::atomic<bool> closing_{false};   // the caller has ended the step: the record may go

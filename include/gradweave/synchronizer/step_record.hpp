@@ -20,7 +20,8 @@ struct step_record {
   std::uint64_t step = 0;
   std::uint64_t non_finite = 0;
   std::uint64_t unused_digest = 0;  ///< of the slots that came as zeros
-  std::uint64_t accumulated = 0;    ///< how many steps were accumulated before this one
+  std::uint32_t accumulated = 0;    ///< how many steps were accumulated before this one
+  float loss_scale = 1;             ///< what the loss was multiplied by
   std::uint32_t plan_version = 0;
   std::uint8_t has_data = 1;
   std::uint8_t reserved[3] = {};
@@ -61,6 +62,9 @@ inline std::optional<failure> record_fault(std::span<const step_record> records)
     if (records[r].has_data != 0) {
       live = live == records.size() ? r : live;
       if (auto fault = differ(live, r, "numbers of accumulated steps before it", &step_record::accumulated)) {
+        return fault;
+      }
+      if (auto fault = differ(live, r, "loss scales", &step_record::loss_scale)) {
         return fault;
       }
     }
