@@ -41,7 +41,7 @@ inline std::uint32_t to_record_us(std::chrono::nanoseconds time) {
 inline std::optional<failure> record_fault(std::span<const step_record> records) {
   const auto differ = [&](std::size_t first, std::size_t other, const char* what,
                           auto number) -> std::optional<failure> {
-    if (records[first].*number == records[other].*number) {
+    if (first == other || records[first].*number == records[other].*number) {
       return std::nullopt;
     }
     failure cause{
