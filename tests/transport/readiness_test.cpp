@@ -49,7 +49,7 @@ TEST_CASE("readiness: a connection that was drained is worth reading again once 
   ready.watch(first.near, 0);
   ready.watch(second.near, 1);
   changes(ready);
-  for (const std::size_t connection : {0, 1}) {
+  for (const std::size_t connection : {0U, 1U}) {
     CHECK(ready.is_worth_reading(connection));  // something may have come before it was watched
     ready.drained(connection);
     CHECK_FALSE(ready.is_worth_reading(connection));
