@@ -157,19 +157,24 @@ int run(int count, char** arguments) {
   CLI11_PARSE(app, count, arguments);
 
   backend world = gw::backend::tcp::from_environment();
+  seconds communication{};
+  {
+    candidate alone("alone", world.split(0, world.rank()).value(), gw::bucketing::ready_order{},
+                    gw::overlap::blocking{});
+    alone.run(seconds(0), seconds(0), false);
+    communication = communication_alone(world, alone, 3);
+  }
+  const seconds backward = options.backward_ms > 0 ? seconds(options.backward_ms / 1e3) : communication;
+  const seconds forward(options.forward_ms / 1e3);
   std::vector<candidate> all = candidates_of(world);
   for (std::size_t i = 0; i < options.warm_up; ++i) {
     for (candidate& each : all) {
-      each.run(seconds(options.backward_ms > 0 ? options.backward_ms / 1e3 : 0.5), seconds(0), false);
+      each.run(backward, forward, false);  // plans are made by the times that are measured later
     }
   }
-  candidate alone("alone", world.split(0, world.rank()).value(), gw::bucketing::ready_order{}, gw::overlap::blocking{});
-  alone.run(seconds(0), seconds(0), false);
-  const seconds communication = communication_alone(world, alone, 3);
-  const seconds backward = options.backward_ms > 0 ? seconds(options.backward_ms / 1e3) : communication;
   for (std::size_t i = 0; i < options.steps; ++i) {
     for (candidate& each : all) {
-      each.run(backward, seconds(options.forward_ms / 1e3), true);
+      each.run(backward, forward, true);
     }
   }
   if (world.rank() == 0) {
