@@ -100,6 +100,13 @@ void every_mutation_is_caught(int size, const collective_claim& claim, const std
   }
 }
 
+/// Of the schedules that `one(rank, schedule&)` makes.
+template <class One>
+void every_mutation_of(int size, const collective_claim& claim, One&& one) {
+  every_mutation_is_caught(size, claim,
+                           schedules_of_all(size, [&](schedule_world world, schedule& out) { one(world.rank, out); }));
+}
+
 }  // namespace
 
 TEST_CASE("proof: catches any step of a ring all-reduce that is dropped, shifted, repeated, redirected or unordered") {
@@ -174,10 +181,7 @@ TEST_CASE("proof: catches the same where memory is shared, and in a tree") {
     cut_evenly(static_cast<std::size_t>(size) * 16, size, pieces);
     const auto rows = for_all(size, pieces);
     shared_schedules make;
-    const auto check = [&](const collective_claim& claim, auto&& one) {
-      every_mutation_is_caught(
-          size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) { one(world.rank, out); }));
-    };
+    const auto check = [&](const collective_claim& claim, auto&& one) { every_mutation_of(size, claim, one); };
     check({.operation = collective::reduce_scatter, .pieces = rows},
           [&](int rank, schedule& out) { make.reduce_scatter(members, rank, pieces, out); });
     check({.operation = collective::all_gather, .pieces = rows},
@@ -205,10 +209,7 @@ TEST_CASE("proof: catches the same where collectives are composed over hosts") {
     cut_evenly(static_cast<std::size_t>(size) * 16, size, pieces);
     const auto rows = for_all(size, pieces);
     composed_schedules make;
-    const auto check = [&](const collective_claim& claim, auto&& one) {
-      every_mutation_is_caught(
-          size, claim, schedules_of_all(size, [&](schedule_world world, schedule& out) { one(world.rank, out); }));
-    };
+    const auto check = [&](const collective_claim& claim, auto&& one) { every_mutation_of(size, claim, one); };
     check({.operation = collective::reduce_scatter, .pieces = rows},
           [&](int rank, schedule& out) { make.reduce_scatter(groups, rank, pieces, out); });
     check({.operation = collective::all_gather, .pieces = rows},
