@@ -113,8 +113,7 @@ class synchronizer {
   void join() {
     refuse(engine_->rules().values.compare_every != 0,
            "join: without updates parameters differ until its end, and parameters::compare_every compares them before; "
-           "pass a "
-           "function that updates them, or leave compare_every out");
+           "pass a function that updates them, or leave compare_every out");
     if (size() > 1) {
       join([] {});
       engine_->broadcast_parameters_of_last();

@@ -30,8 +30,7 @@ class step_mutex {
   void require_not_held() const {
     require(holder_.load(std::memory_order_relaxed) != std::this_thread::get_id(),
             "a function given to on_reduced, or a hook, asks for its own synchronizer, which waits for that function; "
-            "do it "
-            "after the step");
+            "do it after the step");
   }
 
  private:
