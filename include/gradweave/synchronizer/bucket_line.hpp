@@ -180,8 +180,8 @@ class bucket_line {
     if (request) {
       ++stage_;
       if (current.program->scratch_bytes() == 0) {
-        request->scratch = {scratch_->data(),
-                            scratch_bytes_};  // other programs' meanwhile: then it is not needed twice
+        // It is other programs', which are idle: then it is not needed twice.
+        request->scratch = {scratch_->data(), scratch_bytes_};
       }
       launch(*request);
       return;
