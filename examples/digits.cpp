@@ -102,7 +102,7 @@ void print_summary(digits::training_result result, int ranks, const digits::imag
   const auto on_wire = static_cast<double>(done.bytes_on_wire);
   std::printf("communication    %.3f ms a step; %.3f ms of a step are spent waiting for it\n",
               communication / 1e6 / steps, exposed / 1e6 / steps);
-  std::printf("bytes a step     %.1f KiB raw, %.1f KiB on the wire (%.1f times as many), of rank 0\n",
+  std::printf("bytes a step     %.1f KiB raw, %.1f KiB on the wire (%.2f times as many), of rank 0\n",
               raw / 1024 / steps, on_wire / 1024 / steps, on_wire / raw);
   if (result.skipped != 0) {
     std::printf("skipped          %zu steps, in which a gradient was too large for its format\n", result.skipped);
