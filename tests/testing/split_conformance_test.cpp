@@ -64,6 +64,6 @@ TEST_CASE("check_split: catches each fault") {
   check_catches(fault::ignores_keys, "3 ranks, all in one, in reversed order: the rank in the group is wrong");
   check_catches(fault::ignores_colours, "3 ranks, each alone: the group's size is wrong");
   check_catches(fault::ignores_no_group, "3 ranks, nobody in any: no_group, and no colour, means no group");
-  check_catches(fault::keeps_failures_to_itself, "a rank was told");
+  check_catches(fault::keeps_failures_to_itself, "3 ranks, the last one aborts in a group: a rank");
   check_catches(fault::takes_any_colour, "gives colour -7: split must throw on every rank");
 }
