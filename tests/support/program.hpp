@@ -80,6 +80,7 @@ struct program {
   program_compression compression = program_compression::none;
   program_bucketing bucketing = program_bucketing::per_tensor;
   bool progress_thread = false;
+  bool waits = false;  ///< for single gradients, at the end of each step
 
   bool has_data(std::size_t rank, std::size_t step) const { return step < data[rank]; }
 
@@ -140,13 +141,25 @@ struct program {
   }
 };
 
-inline program random_program(std::uint64_t seed) {
+/// What a test may ask of a random program.
+struct program_rules {
+  std::size_t ranks = 1;
+  program_compression compression = program_compression::none;
+  bool progress_thread = false;
+  program_average average = program_average::mean;
+  program_division divide = program_division::after;
+  bool joined_left_out = false;
+  bool zero_fill = false;
+};
+
+inline program random_program(std::uint64_t seed, const program_rules* asked = nullptr) {
   program made;
   made.seed = seed;
   std::uint64_t drawn = 0;
   const auto below = [&](std::uint64_t end) { return made.draw(~std::uint64_t{0}, ++drawn) % end; };
   const auto one_in = [&](std::uint64_t n) { return below(n) == 0; };
   made.ranks = 1 + below(program_ranks_max);
+  made.ranks = asked != nullptr ? asked->ranks : made.ranks;
   constexpr std::size_t sizes[] = {0, 1, 2, 3, 7, 16, 40, 333};
   made.slots.resize(1 + below(5));
   for (program_slot& each : made.slots) {
@@ -170,6 +183,15 @@ inline program random_program(std::uint64_t seed) {
   made.compression = static_cast<program_compression>(one_in(2) ? below(5) : 0);
   made.bucketing = static_cast<program_bucketing>(below(4));
   made.progress_thread = one_in(8);
+  made.waits = one_in(4);
+  if (asked != nullptr) {
+    made.compression = asked->compression;
+    made.progress_thread = asked->progress_thread;
+    made.average = asked->average;
+    made.divide = asked->divide;
+    made.joined_left_out = asked->joined_left_out;
+    made.zero_fill = asked->zero_fill;
+  }
 
   const std::uint32_t all = (1U << made.slots.size()) - 1;
   made.steps.resize(1 + below(4));
@@ -214,7 +236,8 @@ inline std::string to_text(const program& what) {
   text << what.ranks << " ranks; " << name(averages, what.average) << ", division " << name(divisions, what.divide)
        << (what.zero_fill ? ", zero_fill" : ", strict") << (what.recorded_uses ? ", uses recorded" : "")
        << (what.joined_left_out ? ", joined left out" : "") << "; " << name(compressions, what.compression) << ", "
-       << name(bucketings, what.bucketing) << (what.progress_thread ? ", progress_thread" : ", blocking") << "\n";
+       << name(bucketings, what.bucketing) << (what.progress_thread ? ", progress_thread" : ", blocking")
+       << (what.waits ? ", waits\n" : "\n");
   for (std::size_t d = 0; d < what.directions.size() && what.is_split(); ++d) {
     text << "  direction " << d << ": colours";
     for (std::size_t rank = 0; rank < what.ranks; ++rank) {

@@ -109,9 +109,21 @@ class direction_run {
       for (std::size_t b = 0; b < buffers_.size(); ++b) {
         buffers_[b]->set(2, what_.buffer(rank_, number, b));
       }
+      for (std::uint32_t s = 0; what_.waits && s < model_.size(); ++s) {
+        if ((what_.steps[number].passes[last].used[rank_] >> s & 1) != 0) {
+          step.wait({s});
+          waited_for_.emplace_back(s, model_.tensor(s).bytes());
+        }
+      }
     };
     const bool is_weighted = what_.average == program_average::weighted;
+    waited_for_.clear();
     sync_->step(backward, {.samples = is_weighted ? what_.steps[number].samples[rank_] : 1});
+    for (const auto& [s, bytes] : waited_for_) {
+      if (model_.tensor(s).bytes() != bytes) {
+        throw std::logic_error("wait: slot " + std::to_string(s) + " was not yet what it is after the step");
+      }
+    }
   }
 
   template <class AfterStep>
@@ -184,6 +196,7 @@ class direction_run {
   trial_model model_;
   std::vector<std::unique_ptr<any_tensor>> buffers_;
   std::vector<int> told_;
+  std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> waited_for_;  // slots of this step, as they were then
   std::uint32_t begun_ = 0;  // what this step has a gradient of already
   std::optional<synchronizer_type> sync_;
 };

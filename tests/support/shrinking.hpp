@@ -41,6 +41,14 @@ inline program without_slot(program what, std::size_t slot) {
   return what;
 }
 
+inline program without_step(program what, std::size_t step) {
+  what.steps.erase(what.steps.begin() + static_cast<std::ptrdiff_t>(step));
+  for (std::size_t& with_data : what.data) {
+    with_data -= with_data > step ? 1 : 0;
+  }
+  return what;
+}
+
 /// Everything that lacks one thing, or has the usual in its place: what takes most away comes first.
 inline std::vector<program> simpler_programs(const program& what) {
   std::vector<program> all;
@@ -50,7 +58,7 @@ inline std::vector<program> simpler_programs(const program& what) {
     all.push_back(std::move(changed));
   };
   for (std::size_t s = 0; s < what.steps.size() && what.steps.size() > 1; ++s) {
-    add([&](program& p) { p.steps.erase(p.steps.begin() + static_cast<std::ptrdiff_t>(s)); });
+    all.push_back(without_step(what, s));
   }
   for (std::size_t rank = 0; rank < what.ranks && what.ranks > 1; ++rank) {
     all.push_back(without_rank(what, rank));
@@ -82,6 +90,7 @@ inline std::vector<program> simpler_programs(const program& what) {
   replace(&program::compression, usual.compression);
   replace(&program::bucketing, usual.bucketing);
   replace(&program::progress_thread, usual.progress_thread);
+  replace(&program::waits, usual.waits);
   for (std::size_t s = 0; s < what.slots.size(); ++s) {
     const auto simplify = [&](auto program_slot::* member, auto value) {
       if (what.slots[s].*member != value) {

@@ -111,6 +111,32 @@ TEST_CASE("join and compare_every: without updates they are refused, and all are
   }
 }
 
+TEST_CASE("close and wait in a step's function: what they throw ends the step on all ranks, whatever the lane") {
+  const testing::watchdog guard("close in a step's function");
+  for (const bool waits : {false, true}) {
+    for (const bool overlaps : {false, true}) {
+      const auto told = stories_of(2, [&](backend::loopback backend) {
+        const int rank = backend.rank();
+        std::vector<float> first(4), second(4);
+        manifest gradients;
+        gradients.add("first", first);
+        gradients.add("second", second);
+        using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
+        auto sync = synchronize(std::move(gradients), std::move(backend),
+                                overlaps ? any_overlap(overlap::progress_thread{}) : any_overlap(overlap::blocking{}));
+        sync.step([&](auto& step) {
+          step.ready({0});
+          if (rank == 0) {
+            step.ready({1});
+          }
+          waits ? step.wait({0}) : step.close();
+        });
+      });
+      check_one_story(told, 2, "rank 1, step 0");
+    }
+  }
+}
+
 TEST_CASE("on_reduced and join: an optimizer in it serves ranks with data and those without") {
   const testing::watchdog guard("on_reduced and join");
   backend::run_loopback(3, [](backend::loopback backend) {

@@ -335,14 +335,13 @@ class engine {
   /// Tells all ranks, and waits for the lane.
   void fail(failure cause) {
     cause = failure_.tell(std::move(cause));
-    {
-      std::lock_guard lock(mutex_);
-      failure_.keep(std::move(cause));
-    }
-    if (size() > 1 && uses_.sending()) {
+    std::unique_lock lock(mutex_);
+    failure_.keep(std::move(cause));
+    if (open_ && uses_.sending() && size() > 1) {
+      lock.unlock();
       lane_.drain();
+      lock.lock();
     }
-    std::lock_guard lock(mutex_);
     open_ = false;
   }
 
