@@ -22,11 +22,12 @@ readonly CI_PACKAGES=(
   clang-format-19  # older ones take concepts apart
   g++-aarch64-linux-gnu qemu-user
 )
-# What //benchmarks:all_reduce compares with.
+# What //benchmarks:all_reduce and the test of laws compare with.
 readonly PEER_PACKAGES=(
   libgloo-dev
   libopenmpi-dev openmpi-bin
   libmpich-dev mpich
+  python3-torch
 )
 
 usage() {
@@ -38,7 +39,7 @@ It asks nothing. Where nothing is missing it changes nothing and needs no root.
 
   --ci    also install what .ci/run needs: clang, clang-format, a cross compiler and an emulator
           for aarch64
-  --peers also install Gloo, Open MPI and MPICH, which the benchmarks can compare with
+  --peers also install Gloo, Open MPI, MPICH and PyTorch, which benchmarks and a test can compare with
   --help  print this text
 
 Known systems: Debian 12 or newer, Ubuntu 23.04 or newer. A `bazel` command that does not come from a

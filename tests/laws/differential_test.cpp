@@ -35,8 +35,8 @@ bool is_full() { return std::getenv("GRADWEAVE_TEST_FULL") != nullptr; }
 
 /// Connections take longer to make than the programs run: few are over them.
 network network_of(std::uint64_t seed) {
-  if (is_full()) {
-    return networks[seed % std::size(networks)];
+  if (is_full() && seed % 10 == 0) {
+    return networks[seed / 10 % std::size(networks)];
   }
   return seed % 100 == 0 ? network::tcp : seed % 100 == 50 ? network::shared_memory : network::loopback;
 }
@@ -183,12 +183,12 @@ TEST_CASE("differential: every behaviour with every compression, overlap, averag
   for (const network over : {network::loopback, network::tcp}) {
     for (std::size_t ranks = 1; ranks <= program_ranks_max; ++ranks) {
       const std::string where = std::to_string(ranks) + " ranks over " + name_of(over);
-      const testing::watchdog guard("behaviours with policies, " + where);
       int failures = 0;
       for (std::size_t r = 0; r < rows.size() && failures < 2; ++r) {
         if (is_brief() && r % 8 != 2 * (ranks - 1) + (over == network::tcp ? 1 : 0)) {
           continue;
         }
+        const testing::watchdog guard("behaviours with policies, row " + std::to_string(r) + ", " + where);
         const behaviour& wanted = behaviours[rows[r][0]];
         const program what = program_with(wanted, rules_of(rows[r], ranks), 1'000'000 * ranks + 1000 * r);
         if (const std::string fault = shrunk_fault(what, over, threads); !fault.empty()) {
