@@ -111,6 +111,18 @@ const behaviour behaviours[] = {
      [](const program& p) {
        return any_step(p, [](const program_step& step) { return step.wrong == mishap::throws; });
      }},
+    {"a use too many",
+     [](const program& p) {
+       return any_step(p, [](const program_step& step) { return step.wrong == mishap::repeats; });
+     }},
+    {"a step without end",
+     [](const program& p) {
+       return any_step(p, [](const program_step& step) { return step.wrong == mishap::drops; });
+     }},
+    {"an exception in on_reduced",
+     [](const program& p) {
+       return any_step(p, [](const program_step& step) { return step.wrong == mishap::reduces; });
+     }},
     {"a window forgotten",
      [](const program& p) {
        return any_step(

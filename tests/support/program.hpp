@@ -27,8 +27,11 @@ enum class program_bucketing { per_tensor, fixed, ready_order, merge_optimal };
 /// What goes wrong in a step, on one rank.
 enum class mishap {
   nothing,
-  throws,   ///< an exception in the middle of a backward pass
   forgets,  ///< to accumulate as often as the others
+  throws,   ///< an exception in the middle of a backward pass
+  repeats,  ///< uses a gradient more often than it said
+  drops,    ///< leaves a step without its end
+  reduces,  ///< an exception in what on_reduced was given
 };
 
 struct program_slot {
@@ -56,7 +59,7 @@ struct program_step {
   each_rank<std::uint64_t> samples{1, 1, 1, 1};
   mishap wrong = mishap::nothing;
   std::size_t culprit = 0;     ///< of the job's ranks
-  std::size_t in_pass = 0;     ///< where it throws, of the passes that there are
+  std::size_t in_pass = 0;     ///< where that is, of the passes that there are
   std::size_t after_uses = 0;  ///< of the uses that there are
 };
 
@@ -107,6 +110,27 @@ struct program {
   std::size_t first_pass(std::size_t rank, std::size_t step) const {
     const bool forgets = steps[step].wrong == mishap::forgets && steps[step].culprit == rank;
     return forgets ? steps[step].passes.size() - 1 : 0;
+  }
+
+  /// Whether a backward pass of a rank does not get to its end.
+  bool breaks_off(std::size_t rank, std::size_t step, std::size_t pass) const {
+    const program_step& what = steps[step];
+    return what.culprit == rank && what.in_pass % what.passes.size() == pass &&
+           (what.wrong == mishap::throws || what.wrong == mishap::repeats || what.wrong == mishap::drops);
+  }
+
+  /// The slots that a rank uses in any pass of a step: a bit each.
+  std::uint32_t used_by(std::size_t rank, std::size_t step) const {
+    std::uint32_t used = 0;
+    for (std::size_t pass = first_pass(rank, step); pass < steps[step].passes.size(); ++pass) {
+      used |= steps[step].passes[pass].used[rank];
+    }
+    return used;
+  }
+
+  /// Whether what a rank gave to on_reduced throws. Of gradients of others alone it is told too late for this step.
+  bool breaks_reducing(std::size_t rank, std::size_t step) const {
+    return steps[step].wrong == mishap::reduces && steps[step].culprit == rank && used_by(rank, step) != 0;
   }
 
   /// How often a rank uses a slot in each pass of a step, where it does. Where uses are recorded, a slot that the very
@@ -208,7 +232,10 @@ inline program random_program(std::uint64_t seed, const program_rules* asked = n
       samples = below(5);
     }
     if (one_in(16)) {
-      step.wrong = one_in(3) ? mishap::forgets : mishap::throws;
+      step.wrong = static_cast<mishap>(1 + below(5));
+      if (step.wrong == mishap::repeats && made.recorded_uses) {
+        step.wrong = mishap::throws;  // the first pass would learn from it
+      }
       step.culprit = below(made.ranks);
       step.in_pass = below(3);
       step.after_uses = below(8);
@@ -231,6 +258,7 @@ inline std::string to_text(const program& what) {
   constexpr const char* divisions[] = {"after", "before", "split"};
   constexpr const char* compressions[] = {"none", "fp16", "bf16", "per_hop_rounding", "hook"};
   constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order", "merge_optimal"};
+  constexpr const char* mishaps[] = {"", "forgets", "throws", "repeats", "drops", "throws in on_reduced"};
   const auto name = [](const auto& names, auto which) { return names[static_cast<std::size_t>(which)]; };
   std::ostringstream text;
   text << what.ranks << " ranks; " << name(averages, what.average) << ", division " << name(divisions, what.divide)
@@ -273,9 +301,9 @@ inline std::string to_text(const program& what) {
         text << " }";
       }
     }
-    if (step.wrong == mishap::throws) {
-      text << "; rank " << step.culprit << " throws in pass " << step.in_pass % step.passes.size() << " after "
-           << step.after_uses << " uses";
+    if (step.wrong != mishap::nothing && step.wrong != mishap::forgets) {
+      text << "; rank " << step.culprit << " " << name(mishaps, step.wrong) << " in pass "
+           << step.in_pass % step.passes.size() << " after " << step.after_uses << " uses";
     }
     text << "\n";
   }

@@ -86,6 +86,9 @@ class direction_run {
     }
     sync_.emplace(synchronize_trial(std::move(listed), std::move(backend), policies_of(what), rules_of(what)));
     sync_->on_reduced([this](std::span<const slot> slots) {
+      if (breaks_reducing_) {
+        throw std::domain_error(mishap_text(rank_));
+      }
       for (const slot each : slots) {
         ++told_[each.index];
       }
@@ -102,8 +105,15 @@ class direction_run {
     const std::size_t last = what_.steps[number].passes.size() - 1;
     begun_ = 0;
     for (std::size_t pass = what_.first_pass(rank_, number); pass < last; ++pass) {
+      if (drops(number, pass)) {
+        drop(sync_->begin_accumulation(), number, pass);
+      }
       sync_->accumulate([&](auto& step) { run_pass(step, number, pass); });
     }
+    if (drops(number, last)) {
+      drop(sync_->begin_step(), number, last);
+    }
+    breaks_reducing_ = what_.breaks_reducing(rank_, number);
     const auto backward = [&](auto& step) {
       run_pass(step, number, last);
       for (std::size_t b = 0; b < buffers_.size(); ++b) {
@@ -119,6 +129,7 @@ class direction_run {
     const bool is_weighted = what_.average == program_average::weighted;
     waited_for_.clear();
     sync_->step(backward, {.samples = is_weighted ? what_.steps[number].samples[rank_] : 1});
+    breaks_reducing_ = false;
     for (const auto& [s, bytes] : waited_for_) {
       if (model_.tensor(s).bytes() != bytes) {
         throw std::logic_error("wait: slot " + std::to_string(s) + " was not yet what it is after the step");
@@ -155,6 +166,21 @@ class direction_run {
     return slots;
   }
 
+  bool drops(std::size_t number, std::size_t pass) const {
+    return what_.steps[number].wrong == mishap::drops && what_.breaks_off(rank_, number, pass);
+  }
+
+  /// The next call tells this rank too.
+  template <class Step>
+  void drop(Step begun, std::size_t number, std::size_t pass) {
+    {
+      Step dropped(std::move(begun));
+      run_pass(dropped, number, pass);
+    }
+    static_cast<void>(sync_->begin_step());
+    throw std::logic_error("a step that was dropped does not count");
+  }
+
   template <class Step>
   void run_pass(Step& step, std::size_t number, std::size_t pass) {
     const program_step& does = what_.steps[number];
@@ -167,13 +193,18 @@ class direction_run {
     for (std::size_t i = order.size(); i > 1; --i) {
       std::swap(order[i - 1], order[what_.draw(rank_, number * 8 + pass, i) % i]);
     }
-    const bool throws =
-        does.wrong == mishap::throws && does.culprit == rank_ && does.in_pass % does.passes.size() == pass;
-    for (std::size_t use = 0; use < order.size() && !(throws && use == does.after_uses); ++use) {
+    const bool breaks_off = what_.breaks_off(rank_, number, pass);
+    for (std::size_t use = 0; use < order.size() && !(breaks_off && use == does.after_uses); ++use) {
       add_gradient(number, pass, order[use]);
       step.ready({order[use]});
     }
-    if (throws) {
+    if (breaks_off && does.wrong == mishap::repeats) {
+      const std::uint32_t again = order.empty() ? 0 : order.front();
+      for (std::uint32_t use = 0; use <= what_.slots[again].uses; ++use) {
+        step.ready({again});
+      }
+    }
+    if (breaks_off && does.wrong == mishap::throws) {
       throw std::domain_error(mishap_text(rank_));
     }
   }
@@ -197,6 +228,7 @@ class direction_run {
   std::vector<std::unique_ptr<any_tensor>> buffers_;
   std::vector<int> told_;
   std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> waited_for_;  // slots of this step, as they were then
+  bool breaks_reducing_ = false;
   std::uint32_t begun_ = 0;  // what this step has a gradient of already
   std::optional<synchronizer_type> sync_;
 };
@@ -340,18 +372,28 @@ inline std::string state_fault(const program& what, const expected_state& expect
   return "";
 }
 
-/// Whether a rank that failed was told of `culprit`.
-inline bool tells_of(const program& what, const rank_outcome& outcome, std::size_t rank, std::size_t culprit,
-                     expected_fault fault) {
+/// Words that tell of what a rank did.
+inline std::string words_of(mishap wrong, std::size_t rank) {
+  switch (wrong) {
+    case mishap::repeats: return "was backward called twice?";
+    case mishap::drops: return "a missing finish()";
+    default: return mishap_text(rank);
+  }
+}
+
+/// Whether a rank that failed was told of `culprit`, which failed in step `number`.
+inline bool tells_of(const program& what, const rank_outcome& outcome, std::size_t rank, std::size_t number,
+                     std::size_t culprit, expected_fault fault) {
+  const std::string does = words_of(what.steps[number].wrong, culprit);
   if (!outcome.cause) {
-    return culprit == rank && fault == expected_fault::throws && outcome.other == mishap_text(rank);
+    return culprit == rank && fault == expected_fault::throws && outcome.other.find(does) != std::string::npos;
   }
   constexpr errc codes[] = {errc::aborted, errc::gradient_missing, errc::collective_mismatch};
   const std::string& words = outcome.cause->detail;
   const bool named = what.is_split() ? words.find("rank " + std::to_string(culprit) + " of the job") != words.npos
                                      : outcome.cause->rank == static_cast<int>(culprit);
   return named && outcome.cause->code == codes[static_cast<std::size_t>(fault)] &&
-         (fault != expected_fault::throws || words.find(mishap_text(culprit)) != words.npos);
+         (fault != expected_fault::throws || words.find(does) != words.npos);
 }
 
 /// What is wrong with how a rank ended, if anything is.
@@ -371,7 +413,7 @@ inline std::string end_fault(const program& what, const expectation& expected, c
   }
   for (std::size_t s = 0; s < expected.culprits.size(); ++s) {
     for (const auto& [culprit, fault] : expected.culprits[s]) {
-      if ((what.is_split() || s == steps) && tells_of(what, outcome, rank, culprit, fault)) {
+      if ((what.is_split() || s == steps) && tells_of(what, outcome, rank, s, culprit, fault)) {
         return "";
       }
     }

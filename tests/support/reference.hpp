@@ -60,7 +60,7 @@ inline bool reference_fault(const program& what, const std::vector<std::size_t>&
                             std::size_t number, expected_fault& fault) {
   const program_step& step = what.steps[number];
   for (std::size_t pass = what.first_pass(rank, number); pass < step.passes.size(); ++pass) {
-    if (step.wrong == mishap::throws && step.culprit == rank && step.in_pass % step.passes.size() == pass) {
+    if (what.breaks_off(rank, number, pass)) {
       fault = expected_fault::throws;
       return true;
     }
@@ -73,7 +73,11 @@ inline bool reference_fault(const program& what, const std::vector<std::size_t>&
     return what.has_data(other, number) && what.first_pass(other, number) != what.first_pass(rank, number);
   };
   fault = expected_fault::accumulations;
-  return std::any_of(group.begin(), group.end(), differs);
+  if (std::any_of(group.begin(), group.end(), differs)) {
+    return true;
+  }
+  fault = expected_fault::throws;
+  return what.breaks_reducing(rank, number);
 }
 
 /// A step that ends well: `state` is by rank.
@@ -81,19 +85,15 @@ inline void reference_step(const program& what, const std::vector<std::size_t>& 
                            each_rank<expected_state>& state, mistake made) {
   const program_step& step = what.steps[number];
   std::vector<std::size_t> live;
-  each_rank<std::uint32_t> used{};
-  std::uint32_t used_anywhere = 0;
+  std::uint32_t used = 0;
   for (const std::size_t rank : group) {
     if (what.has_data(rank, number)) {
       live.push_back(rank);
-      for (std::size_t pass = what.first_pass(rank, number); pass < step.passes.size(); ++pass) {
-        used[rank] |= step.passes[pass].used[rank];
-      }
-      used_anywhere |= used[rank];
+      used |= what.used_by(rank, number);
     }
   }
   for (std::size_t slot = 0; slot < what.slots.size(); ++slot) {
-    for (std::size_t i = 0; (used_anywhere >> slot & 1) != 0 && i < what.slots[slot].elements; ++i) {
+    for (std::size_t i = 0; (used >> slot & 1) != 0 && i < what.slots[slot].elements; ++i) {
       expected_value average;
       for (const std::size_t rank : live) {
         double sum = 0;
@@ -114,7 +114,7 @@ inline void reference_step(const program& what, const std::vector<std::size_t>& 
     }
     for (std::size_t i = 0; made == mistake::loses_unused && i < what.slots[slot].elements; ++i) {
       for (const std::size_t rank : group) {
-        state[rank].slots[slot][i].value *= (used_anywhere >> slot & 1) != 0 ? 1 : 0;
+        state[rank].slots[slot][i].value *= (used >> slot & 1) != 0 ? 1 : 0;
       }
     }
   }
@@ -130,7 +130,7 @@ inline void reference_step(const program& what, const std::vector<std::size_t>& 
     }
   }
   for (const std::size_t rank : group) {
-    state[rank].used = used_anywhere;
+    state[rank].used = used;
   }
 }
 
