@@ -41,3 +41,10 @@ TEST_CASE("mpi: a timeout names the rank that is missing") {
     CHECK_MESSAGE(report.passed(), to_string(report));
   }
 }
+
+TEST_CASE("mpi: conforms where no count is over 1000") {
+  const testing::watchdog guard("backend conformance of mpi, in small counts");
+  tests::run_mpi run({.count_max = 1000});
+  const auto report = testing::check_backend(run, {.sizes = {tests::mpi_world::instance().size()}});
+  CHECK_MESSAGE(report.passed(), to_string(report));
+}
