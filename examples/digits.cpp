@@ -49,7 +49,7 @@ int run(const digits::command_line& command, std::span<char* const> arguments) {
 
 /// "digits", and which rank says it where others may say the same.
 std::string name_of_speaker() {
-  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"}) {
     if (const auto rank = gw::environment_variable(name)) {
       return "digits, rank " + *rank;
     }
