@@ -142,7 +142,8 @@ inline command_line parse_command_line(int count, const char* const* arguments) 
              "Workers that share each batch, 1 to 60; default 2. Where a launcher started them, it says how many")
           ->type_name("N")
           ->check(detail::number_within(1, ranks_max, "a whole number from 1 to " + std::to_string(ranks_max)));
-  app.add_option("--backend", backend, "What ranks are: tcp (default; processes), mpi (processes that mpirun starts; in digits_mpi) or\n"
+  app.add_option("--backend", backend,
+                 "What ranks are: tcp (default; processes), mpi (processes that mpirun starts; in digits_mpi) or\n"
                  "loopback (threads of this process)")
       ->type_name("NAME")
       ->check(detail::one_word_of({"tcp", "mpi", "loopback"}));

@@ -62,7 +62,7 @@ std::string name_of(const Policy& policy) {
 }
 
 inline void print_plan(const training_options& options, int ranks, const char* what_ranks_are,
-                const split_images& images) {
+                       const split_images& images) {
   const work_division division(images.training.size(), options.global_batch, ranks);
   const std::size_t batch = division.shard * static_cast<std::size_t>(ranks);
   std::printf("ranks            %d, %s; compression %s, overlap %s, bucketing %s\n", ranks, what_ranks_are,

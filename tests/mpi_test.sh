@@ -36,10 +36,14 @@ expect() {
   fi
 }
 
-for ranks in 1 2 3 4; do
+sizes=(1 2 3 4)
+[[ -z "${GRADWEAVE_TEST_BRIEF:-}" ]] || sizes=(3)
+for ranks in "${sizes[@]}"; do
   expect 0 'Status: SUCCESS!' "$ranks" "$program" -nc
 done
 
+# The tests above have looked for leaks before MPI ended.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 owned() { expect "$1" "$2" "$3" "$program" -nc --no-skip --test-case="owned: $4*"; }
 owned 0 'Status: SUCCESS!' 3 'MPI begins'
 # All ranks are told, and nobody waits in MPI_Finalize for one that is gone.

@@ -162,9 +162,9 @@ TEST_CASE("mpi: a grid of groups averages over rows and columns at once, and all
         told = error.what();
       }
       CHECK_MESSAGE(told.find("out of coffee") != std::string::npos, told);
-      CHECK_MESSAGE((world.rank() == 3 ||
-                     told.find("rank 3 of the job, in the group of ranks 2 and 3") != std::string::npos),
-                    told);
+      CHECK_MESSAGE(
+          (world.rank() == 3 || told.find("rank 3 of the job, in the group of ranks 2 and 3") != std::string::npos),
+          told);
     });
   }
 }
@@ -202,7 +202,7 @@ TEST_CASE("law 2 over mpi: whoever fails, all are told one story") {
     for (int rank = 0; rank < size; ++rank) {
       const auto& each = told[static_cast<std::size_t>(rank)];
       CHECK(each.threw);
-      CHECK_MESSAGE(each.cause.code == (leaves ? errc::peer_lost
+      CHECK_MESSAGE(each.cause.code == (leaves                   ? errc::peer_lost
                                         : what == fault::forgets ? errc::gradient_missing
                                                                  : errc::aborted),
                     to_string(each.cause));

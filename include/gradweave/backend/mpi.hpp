@@ -105,7 +105,7 @@ class backend_type {
       sink.add("group", ranks_in_words(members_) + " of the job");
     }
     sink.add("timeout_ms", options_.timeout.count());
-    sink.add("chunk_bytes", options_.chunk_bytes);
+    sink.add("chunk_bytes", options_.chunk_bytes_of(size()));
     sink.add("library", library_);
   }
 
@@ -165,8 +165,8 @@ class backend_type {
 
   static backend_type over(const std::shared_ptr<library>& of, MPI_Comm communicator, const options& given) {
     require(given.timeout.count() > 0, "backend: the timeout must be positive");
-    require(given.chunk_bytes >= 64 && given.count_max >= 64 && given.count_max <= INT_MAX,
-            "mpi: chunk_bytes and count_max must be 64 or more, and count_max at most 2^31 - 1");
+    require((given.chunk_bytes == 0 || given.chunk_bytes >= 64) && given.count_max >= 64 && given.count_max <= INT_MAX,
+            "mpi: chunk_bytes must be 64 or more (or 0), and count_max 64 to 2^31 - 1");
     try {
       const MPI_Comm data = duplicate_in_time(communicator, given.timeout);
       const MPI_Comm messages = duplicate(data);

@@ -66,11 +66,12 @@ collective_outcome attempt(Backend& backend, const collective_request& request) 
 /// which begin at 0 and which the processes share; `gather(outcomes)`, to which each rank contributes its own; and
 /// `sum(numbers)` over all ranks.
 template <class Run>
-concept runs_processes = requires(Run& run, std::vector<collective_outcome>& outcomes, std::span<std::uint64_t> numbers) {
-  { run.counter() } -> std::same_as<std::atomic<int>&>;
-  run.gather(outcomes);
-  run.sum(numbers);
-};
+concept runs_processes =
+    requires(Run& run, std::vector<collective_outcome>& outcomes, std::span<std::uint64_t> numbers) {
+      { run.counter() } -> std::same_as<std::atomic<int>&>;
+      run.gather(outcomes);
+      run.sum(numbers);
+    };
 
 /// A counter that all ranks share.
 template <class Run>

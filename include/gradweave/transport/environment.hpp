@@ -80,11 +80,10 @@ rendezvous_options rendezvous_from(Look&& look) {
     const char* size;
     const char* local_size;  // ranks on this host
   };
-  constexpr std::array launchers{
-      launcher{"RANK", "WORLD_SIZE", nullptr},
-      launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-      launcher{"SLURM_PROCID", "SLURM_NTASKS", nullptr},
-      launcher{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}};
+  constexpr std::array launchers{launcher{"RANK", "WORLD_SIZE", nullptr},
+                                 launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                 launcher{"SLURM_PROCID", "SLURM_NTASKS", nullptr},
+                                 launcher{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}};
   const launcher& of_slurm = launchers[2];
   rendezvous_options place;
   const auto found = std::find_if(launchers.begin(), launchers.end(), [&](const launcher& each) {

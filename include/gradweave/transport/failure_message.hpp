@@ -69,8 +69,8 @@ inline bool comes_before(const failure& a, const failure& b) {
   const auto order = [](const failure& cause) {
     const int consequence = cause.code == errc::timed_out ? 2 : cause.code == errc::peer_lost ? 1 : 0;
     const bool nobody = consequence == 2 && cause.rank < 0;
-    return std::tuple(consequence, nobody, cause.collectives_completed, cause.rank, static_cast<int>(cause.code), cause.step,
-                      cause.bucket, cause.slots, cause.detail);
+    return std::tuple(consequence, nobody, cause.collectives_completed, cause.rank, static_cast<int>(cause.code),
+                      cause.step, cause.bucket, cause.slots, cause.detail);
   };
   return order(a) < order(b);
 }

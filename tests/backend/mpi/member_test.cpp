@@ -33,6 +33,8 @@ void* operator new(std::size_t bytes) {
   }
   throw std::bad_alloc();
 }
+// Sanitizers have one of their own, which does not go with what is below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes == 0 ? 1 : bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 

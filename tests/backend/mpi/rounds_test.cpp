@@ -34,11 +34,10 @@ TEST_CASE("mpi rounds: take each element of each piece once, in order, and no mo
     backend::mpi::rounds rounds;
     rounds.begin(request, size, in_pieces, operation == collective::all_to_all ? longest : 0, chunk_bytes);
     const bool is_cut = operation != collective::broadcast && (operation != collective::all_reduce || in_pieces);
-    const std::vector<std::size_t> cut =
-        !is_cut ? std::vector<std::size_t>{0, pieces.back()}
-        : operation == collective::all_to_all
-            ? pieces
-            : std::vector<std::size_t>(rounds.pieces().begin(), rounds.pieces().end());
+    const std::vector<std::size_t> cut = !is_cut ? std::vector<std::size_t>{0, pieces.back()}
+                                         : operation == collective::all_to_all
+                                             ? pieces
+                                             : std::vector<std::size_t>(rounds.pieces().begin(), rounds.pieces().end());
     std::vector<std::size_t> reached(cut.begin(), cut.end() - 1);
     bool right = true;
     for (; !rounds.are_over(); rounds.next()) {

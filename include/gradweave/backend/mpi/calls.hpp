@@ -62,9 +62,10 @@ inline void require_thread_level(int provided, bool only_caller) {
   if (provided < (only_caller ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE)) {
     violate(std::string("mpi: MPI was initialized with ") + thread_level_name(provided) +
             ", but a lane calls it from a thread of its own; " +
-            (only_caller ? "pass MPI_THREAD_SERIALIZED or more to MPI_Init_thread"
-                         : "pass MPI_THREAD_MULTIPLE to MPI_Init_thread (or MPI_THREAD_SERIALIZED, where nobody else calls "
-                           "MPI as long as a backend lives, and set options::only_caller)"));
+            (only_caller
+                 ? "pass MPI_THREAD_SERIALIZED or more to MPI_Init_thread"
+                 : "pass MPI_THREAD_MULTIPLE to MPI_Init_thread (or MPI_THREAD_SERIALIZED, where nobody else calls "
+                   "MPI as long as a backend lives, and set options::only_caller)"));
   }
 }
 

@@ -135,7 +135,8 @@ class control {
     for (int peer = 0; peer < static_cast<int>(left_after_.size()); ++peer) {
       if (peer != rank_) {
         MPI_Request& request = out.requests.emplace_back(MPI_REQUEST_NULL);
-        check(MPI_Isend(out.bytes.data(), static_cast<int>(out.bytes.size()), MPI_BYTE, peer, tag, communicator_, &request),
+        check(MPI_Isend(out.bytes.data(), static_cast<int>(out.bytes.size()), MPI_BYTE, peer, tag, communicator_,
+                        &request),
               "MPI_Isend");
       }
     }

@@ -94,7 +94,8 @@ class entry {
     words_.greatest = {own_.sequence,
                        own_.elements,
                        (std::uint64_t{own_.plan_version} << 32) | own_.divisor,
-                       (static_cast<std::uint64_t>(own_.root) << 32) | (static_cast<std::uint64_t>(own_.operation) << 16) |
+                       (static_cast<std::uint64_t>(own_.root) << 32) |
+                           (static_cast<std::uint64_t>(own_.operation) << 16) |
                            (static_cast<std::uint64_t>(own_.kind) << 8) | static_cast<std::uint64_t>(own_.reduce),
                        0,
                        chunk_bytes_};
@@ -161,11 +162,13 @@ class entry {
     const auto shared_by = [&](const opening& one) { return std::count(openings_.begin(), openings_.end(), one); };
     const auto fewer = [&](const opening& a, const opening& b) { return shared_by(a) < shared_by(b); };
     const auto most = std::max_element(openings_.begin(), openings_.end(), fewer);
-    const auto other = std::find_if(openings_.begin(), openings_.end(), [&](const opening& one) { return one != *most; });
+    const auto other =
+        std::find_if(openings_.begin(), openings_.end(), [&](const opening& one) { return one != *most; });
     if (other == openings_.end()) {
-      const std::string what = own_.operation == collective::all_to_all
-                                   ? "a rank sends another number of elements than is expected of it"
-                                   : "they cut it into different pieces, or have other options::chunk_bytes or count_max";
+      const std::string what =
+          own_.operation == collective::all_to_all
+              ? "a rank sends another number of elements than is expected of it"
+              : "they cut it into different pieces, or have other options::chunk_bytes or count_max";
       return {errc::collective_mismatch, -1, -1, -1, {}, "ranks entered " + to_string(own_) + ", but " + what};
     }
     const auto culprit = static_cast<int>(other - openings_.begin());
@@ -175,8 +178,8 @@ class entry {
             -1,
             -1,
             {},
-            "ranks entered different collectives: rank " + std::to_string(most - openings_.begin()) + " entered " + here +
-                ", rank " + std::to_string(culprit) + " " + there +
+            "ranks entered different collectives: rank " + std::to_string(most - openings_.begin()) + " entered " +
+                here + ", rank " + std::to_string(culprit) + " " + there +
                 (here == there ? "; they differ in the reduction or its divisor" : "")};
   }
 

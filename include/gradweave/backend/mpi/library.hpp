@@ -4,8 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <mutex>
+#include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -49,7 +52,10 @@ class library {
 
   ~library() {
     if (is_alive()) {
-      sweep();
+      // For what others send as they end; some MPIs complain of messages that nobody took.
+      for (int rest = 100; sweep(), !ending_.empty() && is_ours_ && !has_failed_ && rest != 0; --rest) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       // Where something failed MPI_Finalize, which has no deadline, might wait for a rank that never comes; and what was begun
       // and never completed might still be under way. The launcher ends a job of which a process leaves without it.
       if (is_ours_ && !has_failed_) {

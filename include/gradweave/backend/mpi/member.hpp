@@ -35,12 +35,20 @@ struct options {
   /// How long a rank waits without any progress for others to enter a collective before it gives the job up; half as long
   /// again for payload. Longer than the longest pause that one rank makes and others do not: an evaluation, a checkpoint.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// How much one call of MPI's moves from or to a rank, at most: what can't be worked on in place is copied in such chunks.
-  std::size_t chunk_bytes = std::size_t{8} << 20;
+  /// How much one call of MPI's moves from or to a rank, at most; 0: 512 KiB for each rank, and no more than 32 MiB. Smaller
+  /// chunks stay in the cache, larger ones take fewer rounds.
+  std::size_t chunk_bytes = 0;
   /// The greatest count or position, in bytes, that MPI is told of. Lower than it need be only in tests.
   std::size_t count_max = INT_MAX;
   /// The program itself, and other libraries, do not call MPI as long as a backend lives: then MPI_THREAD_SERIALIZED is enough.
   bool only_caller = false;
+
+  /// What that comes to.
+  std::size_t chunk_bytes_of(int size) const {
+    const std::size_t automatic =
+        std::min(static_cast<std::size_t>(size) * (std::size_t{512} << 10), std::size_t{32} << 20);
+    return std::min(chunk_bytes == 0 ? automatic : chunk_bytes, count_max);
+  }
 
   friend bool operator==(const options&, const options&) = default;
 };
@@ -53,8 +61,8 @@ struct channel {
         rank(rank_in(data_)),
         size(size_of(data_)),
         ear(control_, rank, size),
-        entrance(data_, rank, size, std::min(given.chunk_bytes, given.count_max)),
-        load(data_, rank, size, std::min(given.chunk_bytes, given.count_max), given.count_max, std::move(arenas)) {}
+        entrance(data_, rank, size, given.chunk_bytes_of(size)),
+        load(data_, rank, size, given.chunk_bytes_of(size), given.count_max, std::move(arenas)) {}
 
   MPI_Comm data;      // collectives
   MPI_Comm messages;  // between two ranks, and votes

@@ -191,7 +191,8 @@ class payload {
   void post_sum() {
     const element_range part = begin_whole();
     in_.pack(0, part);
-    check(MPI_Iallreduce(MPI_IN_PLACE, in_.at(0), static_cast<int>(part.count), *added_, MPI_SUM, communicator_, &pending_),
+    check(MPI_Iallreduce(MPI_IN_PLACE, in_.at(0), static_cast<int>(part.count), *added_, MPI_SUM, communicator_,
+                         &pending_),
           "MPI_Iallreduce");
   }
 
@@ -230,8 +231,8 @@ class payload {
           sources_.push_back(in_.at(r) + offset);
         }
         const std::array targets = {to};
-        combine({request_.reduce.operation, end == size_ ? request_.reduce.divisor : 1}, request_.kind, sources_, targets,
-                bytes / element_);
+        combine({request_.reduce.operation, end == size_ ? request_.reduce.divisor : 1}, request_.kind, sources_,
+                targets, bytes / element_);
         begin = end;
       }
       offset += bytes;
