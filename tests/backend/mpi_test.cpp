@@ -215,6 +215,16 @@ TEST_CASE("law 2 over mpi: whoever fails, all are told one story") {
   }
 }
 
+TEST_CASE("docs: a backend over a communicator of the program's") {
+  namespace gw = gradweave;
+  mpi_world::instance();
+  const MPI_Comm workers = MPI_COMM_WORLD;
+  // [communicator]
+  auto backend = gw::backend::mpi::from_communicator(workers, {.timeout = std::chrono::minutes(2)});
+  // [/communicator]
+  CHECK(backend.size() == mpi_world::instance().size());
+}
+
 TEST_CASE("mpi: a rank that makes no backend is missed in time") {
   const testing::watchdog guard("missing rank over mpi");
   MPI_Comm apart = MPI_COMM_NULL;  // given up after this
