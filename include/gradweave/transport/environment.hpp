@@ -66,9 +66,10 @@ inline std::string secret_in_file(const std::string& file) {
 
 /// The place that the environment gives, asked by `look(name)`. No launcher's variable at all is one rank. Rank and size
 /// come from RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun of Open MPI), SLURM_PROCID
-/// and SLURM_NTASKS, or PMI_RANK and PMI_SIZE (mpirun of MPICH and its kin); the first pair of which one is set has to be whole. The meeting place is MASTER_ADDR and MASTER_PORT;
-/// where all ranks are on one host it may be left to the default, and under Slurm it is the first node. GRADWEAVE_JOB
-/// names the job, else TORCHELASTIC_RUN_ID, PMIX_NAMESPACE (mpirun) or SLURM_JOB_ID. In place of address and port, GRADWEAVE_MEETING_FILE names a
+/// and SLURM_NTASKS, or PMI_RANK and PMI_SIZE (mpirun of MPICH and its kin); the first pair of which one is set has to be
+/// whole. The meeting place is MASTER_ADDR and MASTER_PORT; where all ranks are on one host it may be left to the default, and
+/// under Slurm it is the first node. GRADWEAVE_JOB names the job, else TORCHELASTIC_RUN_ID, PMIX_NAMESPACE (mpirun) or
+/// SLURM_JOB_ID. In place of address and port, GRADWEAVE_MEETING_FILE names a
 /// file on a shared file system. GRADWEAVE_SECRET, or the file that GRADWEAVE_SECRET_FILE names, is the secret;
 /// GRADWEAVE_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME the interfaces. Throws contract_violation
 /// that names the variable which is missing or malformed.
