@@ -129,6 +129,17 @@ FLOORS = [
             "transport/tls.hpp",
         ],
     },
+    # `optional`: the SDK may be missing; what depends on it is skipped then.
+    {
+        "name": "mpi",
+        "floor": 5,
+        "optional": True,
+        "sdk": ["@mpi//:mpi"],
+        "headers": [
+            "backend/mpi.hpp",
+            "backend/mpi/*.hpp",
+        ],
+    },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {
         "name": "synchronizer",

@@ -13,6 +13,7 @@ readonly BUILD_PACKAGES=(
   nlohmann-json3-dev
   libboost1.81-dev  # Asio
   libssl-dev  # HMAC-SHA256
+  libopenmpi-dev openmpi-bin  # the MPI backend
   iproute2  # tests that make hosts of their own
 )
 # What .ci/run needs besides.
@@ -25,7 +26,6 @@ readonly CI_PACKAGES=(
 # What //benchmarks:all_reduce and the test of laws compare with.
 readonly PEER_PACKAGES=(
   libgloo-dev
-  libopenmpi-dev openmpi-bin
   libmpich-dev mpich
   python3-torch
 )
@@ -39,7 +39,7 @@ It asks nothing. Where nothing is missing it changes nothing and needs no root.
 
   --ci    also install what .ci/run needs: clang, clang-format, a cross compiler and an emulator
           for aarch64
-  --peers also install Gloo, Open MPI, MPICH and PyTorch, which benchmarks and a test can compare with
+  --peers also install Gloo, MPICH and PyTorch, which benchmarks and a test can compare with
   --help  print this text
 
 Known systems: Debian 12 or newer, Ubuntu 23.04 or newer. A `bazel` command that does not come from a
@@ -59,7 +59,8 @@ setup.sh: this system ($1) is not one that this script knows. gradweave's build 
   - a C++20 compiler: g++ 12 or newer, or clang 14 or newer
   - Bazel 4.2 to 7 (it has to read WORKSPACE)
   - Python 3.9 or newer
-  - doctest 2.4 (doctest/doctest.h), Google Benchmark 1.7, CLI11 2.1, nlohmann-json 3.11, Boost 1.81 (boost/asio.hpp) and OpenSSL 3, below /usr/include
+  - doctest 2.4 (doctest/doctest.h), Google Benchmark 1.7, CLI11 2.1, nlohmann-json 3.11, Boost 1.81 (boost/asio.hpp) and OpenSSL 3, below /usr/include; Open MPI 4 or
+    what MPI_HOME names, or the MPI backend is left out
 and .ci/run needs besides: clang 14 with its sanitizers, clang-format 19, aarch64-linux-gnu-g++, qemu-aarch64.
 Known systems: Debian 12 or newer, Ubuntu 23.04 or newer.
 TEXT

@@ -28,7 +28,7 @@ struct usage_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class backend_choice { tcp, loopback };
+enum class backend_choice { tcp, mpi, loopback };
 
 /// What the command line says.
 struct command_line {
@@ -142,9 +142,11 @@ inline command_line parse_command_line(int count, const char* const* arguments) 
              "Workers that share each batch, 1 to 60; default 2. Where a launcher started them, it says how many")
           ->type_name("N")
           ->check(detail::number_within(1, ranks_max, "a whole number from 1 to " + std::to_string(ranks_max)));
-  app.add_option("--backend", backend, "What ranks are: tcp (default; processes) or loopback (threads of this process)")
+  app.add_option("--backend", backend,
+                 "What ranks are: tcp (default; processes), mpi (processes that mpirun starts; in digits_mpi) or\n"
+                 "loopback (threads of this process)")
       ->type_name("NAME")
-      ->check(detail::one_word_of({"tcp", "loopback"}));
+      ->check(detail::one_word_of({"tcp", "mpi", "loopback"}));
   app.add_option("--compression", compression, "What gradients travel as: none (default), fp16 or bf16")
       ->type_name("NAME")
       ->check(detail::one_word_of({"none", "fp16", "bf16"}));
@@ -183,9 +185,15 @@ inline command_line parse_command_line(int count, const char* const* arguments) 
   } catch (const CLI::ParseError& fault) {
     throw usage_error(std::string(fault.what()) + " (see --help)");
   }
-  parsed.backend = backend == "tcp" ? backend_choice::tcp : backend_choice::loopback;
+  parsed.backend = backend == "tcp"   ? backend_choice::tcp
+                   : backend == "mpi" ? backend_choice::mpi
+                                      : backend_choice::loopback;
+  if (parsed.backend == backend_choice::mpi && ranks_option->count() > 0) {
+    throw usage_error("--ranks: mpirun says how many ranks there are; leave it out, and call mpirun -n " +
+                      std::to_string(parsed.ranks));
+  }
   if (gw::is_launched() && parsed.backend == backend_choice::loopback) {
-    throw usage_error("--backend: a launcher started this process as one of several; give tcp");
+    throw usage_error("--backend: a launcher started this process as one of several; give tcp or mpi");
   }
   // The launcher that digits itself is passes its arguments on.
   const char* const launched_size = std::getenv("WORLD_SIZE");

@@ -5,6 +5,7 @@ load("//:copts.bzl", "GRADWEAVE_COPTS")
 # Files that have to say something outside of any namespace: a specialization of a template of the library's or of
 # doctest's, or an operator new. They are compiled by themselves.
 _ALONE = [
+    "backend/mpi/member_test.cpp",
     "element_test.cpp",
     "laws/allocation_law_test.cpp",
     "reduction_test.cpp",

@@ -3,12 +3,14 @@
 load("//third_party:system_library.bzl", "system_library")
 load("//third_party/cuda:repository.bzl", "cuda_repository")
 load("//third_party/debian_bazel:repositories.bzl", "debian_bazel_repositories")
+load("//third_party/mpi:repository.bzl", "mpi_repository")
 load("//third_party/peers:repository.bzl", "peers_repository")
 
 def gradweave_repositories():
     """Declares all repositories. WORKSPACE calls this once."""
     debian_bazel_repositories()
     cuda_repository(name = "cuda")
+    mpi_repository(name = "mpi")
     peers_repository(name = "peers")
     system_library(
         name = "doctest",

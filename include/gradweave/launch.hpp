@@ -49,7 +49,7 @@ struct launch_options {
 /// Whether a launcher (this one, torchrun, mpirun, Slurm) started this process as a rank.
 inline bool is_launched() {
   return std::getenv("RANK") != nullptr || std::getenv("OMPI_COMM_WORLD_RANK") != nullptr ||
-         std::getenv("SLURM_PROCID") != nullptr;
+         std::getenv("SLURM_PROCID") != nullptr || std::getenv("PMI_RANK") != nullptr;
 }
 
 namespace detail {

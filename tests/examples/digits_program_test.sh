@@ -31,6 +31,7 @@ expect 0 '^bytes a step .* \(1\.01 times as many\)' --epochs 1 --backend loopbac
 expect 0 '^epoch 2 of 2: loss [0-9.]+$' --epochs 2 --seed 5
 expect 0 'Usage: digits' --help
 expect 2 "^digits: --compression: 'zip' is not allowed; give none, fp16 or bf16" --compression zip
+expect 2 '^digits: --backend: this program was built without MPI; run digits_mpi' --backend mpi
 expect 1 '^digits: .*no_such\.csv: there is no such file$' --data no_such.csv
 
 # Under a launcher it is one rank.

@@ -53,6 +53,16 @@ TEST_CASE("rendezvous_from: mpirun's variables, with a meeting place unless all 
       from({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   CHECK(one_host.rank == 1);
   CHECK(one_host.address == "127.0.0.1");
+  CHECK(one_host.ports == 16);
+  CHECK(from({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}}).ports == 16);
+  CHECK(from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).size == 1);
+  const auto named = from({{"OMPI_COMM_WORLD_RANK", "1"},
+                           {"OMPI_COMM_WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "head"},
+                           {"MASTER_PORT", "1234"},
+                           {"PMIX_NAMESPACE", "4711"}});
+  CHECK(named.job == "4711");
+  CHECK(named.ports == 1);
   CHECK(complaint({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})
             .find("MASTER_ADDR is not set") != std::string::npos);
 }

@@ -78,6 +78,7 @@ TEST_CASE("comes_before: what a rank did is told before what others missed, then
   CHECK(comes_before(lost, late));
   CHECK(comes_before(failure{errc::aborted, 5, -1, -1, {}, "", 8}, aborted));
   CHECK(comes_before(failure{errc::aborted, 1, -1, -1, {}, "", 9}, aborted));
+  CHECK(comes_before(late, failure{errc::timed_out, -1, -1, -1, {}, "", late.collectives_completed - 1}));
   CHECK_FALSE(comes_before(aborted, aborted));
 }
 

@@ -1,21 +1,17 @@
-"""Finds the libraries that //benchmarks:all_reduce compares with: Gloo, Open MPI and MPICH, as Debian installs them.
+"""Finds what //benchmarks:all_reduce compares with, besides the implementations of MPI: Gloo, as Debian installs it.
 
-All are optional. The repository's file availability.bzl says in PEERS which were found; there is a target of each name.
+It is optional. The repository's file availability.bzl says in PEERS which were found; there is a target of each name.
 """
 
 # name: header and library; @ stands for the machine's folder of libraries.
 _PEERS = {
     "gloo": struct(headers = "/usr/include/gloo", below = "include/gloo/gloo", probe = "allreduce.h", library = "/usr/lib/libgloo.so"),
-    "mpich": struct(headers = "/usr/include/@/mpich", below = "include/mpich", probe = "mpi.h", library = "/usr/lib/@/libmpich.so"),
-    "openmpi": struct(headers = "/usr/lib/@/openmpi/include", below = "include/openmpi", probe = "mpi.h", library = "/usr/lib/@/openmpi/lib/libmpi.so"),
 }
 
 _TARGET = """
 cc_library(
     name = "{name}",
     hdrs = glob(["include/{name}/**"]),
-    # The C interface alone: that of C++ needs a library more.
-    defines = ["OMPI_SKIP_MPICXX=1", "MPICH_SKIP_MPICXX=1"],
     includes = ["include/{name}"],
     linkopts = ["{library}"],
     visibility = ["//visibility:public"],
@@ -41,5 +37,5 @@ peers_repository = repository_rule(
     implementation = _peers_repository_impl,
     configure = True,
     local = True,
-    doc = "Makes the system's Gloo, Open MPI and MPICH a repository.",
+    doc = "Makes the system's Gloo a repository.",
 )

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,36 @@ collective_outcome attempt(Backend& backend, const collective_request& request) 
   }
 }
 
+/// Where ranks are processes, each of which goes through the kit, `run` also has `counter()`, the next of a row of counters,
+/// which begin at 0 and which the processes share; `gather(outcomes)`, to which each rank contributes its own; and
+/// `sum(numbers)` over all ranks.
+template <class Run>
+concept runs_processes =
+    requires(Run& run, std::vector<collective_outcome>& outcomes, std::span<std::uint64_t> numbers) {
+      { run.counter() } -> std::same_as<std::atomic<int>&>;
+      run.gather(outcomes);
+      run.sum(numbers);
+    };
+
+/// A counter that all ranks share.
+template <class Run>
+class common_counter {
+ public:
+  explicit common_counter(Run& run) : counter_(&own_) {
+    if constexpr (runs_processes<Run>) {
+      counter_ = &run.counter();
+    }
+  }
+  common_counter(const common_counter&) = delete;
+  common_counter& operator=(const common_counter&) = delete;
+
+  std::atomic<int>& operator*() { return *counter_; }
+
+ private:
+  std::atomic<int> own_{0};
+  std::atomic<int>* counter_;
+};
+
 /// Runs `body(backend)` on each rank and returns what it returned, by rank. What it throws is a failure of `what`.
 template <class Run, class Body>
 std::vector<collective_outcome> run_ranks(Run&& run, int size, conformance_recorder& recorder, const std::string& what,
@@ -70,6 +101,9 @@ std::vector<collective_outcome> run_ranks(Run&& run, int size, conformance_recor
     run(size, [&](auto backend) {
       recorder.part(what, [&] { outcomes[static_cast<std::size_t>(backend.rank())] = body(backend); });
     });
+    if constexpr (runs_processes<std::remove_reference_t<Run>>) {
+      run.gather(outcomes);
+    }
   });
   return outcomes;
 }
@@ -132,7 +166,7 @@ void check_abort(Run&& run, int size, int aborter, bool aborter_waits, conforman
   const std::string what = std::to_string(size) + " ranks, rank " + std::to_string(aborter) + " aborts " +
                            (aborter_waits ? "while it waits" : "while the others wait");
   const failure first{errc::aborted, aborter, 5, 2, {"slot"}, "the first cause"};
-  std::atomic<bool> told{false};
+  common_counter told(run);
   const auto outcomes = run_ranks(run, size, recorder, what, [&](auto& backend) {
     std::thread beside;
     if (backend.rank() == aborter) {
@@ -141,11 +175,11 @@ void check_abort(Run&& run, int size, int aborter, bool aborter_waits, conforman
         recorder.check(same_cause(backend.abort(first), first), what + ": abort() must return its own cause if first");
         recorder.check(same_cause(backend.abort({errc::internal, 99, -1, -1, {}, "too late"}), first),
                        what + ": abort() must return the cause that came first");
-        told = true;
+        *told = 1;
       });
     }
     if ((backend.rank() == aborter) != aborter_waits) {
-      await([&] { return told.load(); });
+      await([&] { return *told != 0; });
     }
     const collective_outcome outcome = attempt(backend, any_collective().make(size));
     if (beside.joinable()) {
@@ -178,7 +212,8 @@ void check_lost_peer(Run&& run, int size, conformance_recorder& recorder) {
 }  // namespace detail
 
 /// Checks a host backend. `run(size, body)` must call `body(backend)` on `size` ranks of one job, each on a thread of
-/// this process with its backend by value, and return when all have returned, as backend::run_loopback does. Checks
+/// this process with its backend by value, and return when all have returned, as backend::run_loopback does. (Or each in a
+/// process that goes through the same kit: see runs_processes.) Checks
 /// every collective that it offers on all element kinds, several extents, uneven and empty pieces and all roots against
 /// a reference; collectives back to back; the count of payload; and that a mismatch, an abort from any thread and a
 /// rank that leaves give an error on every rank. A backend that hangs makes it hang: run it under a watchdog.
@@ -188,7 +223,7 @@ conformance_report check_backend(Run&& run, const backend_conformance_options& o
   for (const int size : options.sizes) {
     const std::string here = std::to_string(size) + " ranks: ";
     detail::payload_ledger ledger(size);
-    std::atomic<int> arrived{0};
+    detail::common_counter arrived(run);
     detail::run_ranks(run, size, recorder, here + "collectives", [&](auto& backend) {
       recorder.check(backend.size() == size, here + "size() must be the number of ranks");
       recorder.check(!entries_of(backend).empty() && entries_of(backend).front().key == "name",
@@ -197,10 +232,13 @@ conformance_report check_backend(Run&& run, const backend_conformance_options& o
       const detail::backend_driver driver = detail::drive(backend, recorder);
       detail::check_collectives(driver);
       detail::check_back_to_back(driver, options.seed);
-      detail::check_barrier(driver, arrived);
+      detail::check_barrier(driver, *arrived);
       detail::measure_payload(driver, ledger);
       return detail::collective_outcome{};
     });
+    if constexpr (detail::runs_processes<std::remove_reference_t<Run>>) {
+      run.sum(ledger.sent());
+    }
     ledger.check(recorder, options.payload_slack);
     if (size > 1) {
       detail::check_mismatches(run, size, recorder);
@@ -219,13 +257,13 @@ conformance_report check_backend_timeout(Run&& run, const std::vector<int>& size
   conformance_recorder recorder;
   for (const int size : sizes) {
     const std::string what = std::to_string(size) + " ranks, the last one does not come";
-    std::atomic<int> gave_up{0};
+    detail::common_counter gave_up(run);
     const auto outcomes = detail::run_ranks(run, size, recorder, what, [&](auto& backend) {
       if (backend.rank() == size - 1) {
-        detail::await([&] { return gave_up.load() == size - 1; });
+        detail::await([&] { return *gave_up == size - 1; });
       }
       const auto outcome = detail::attempt(backend, detail::any_collective().make(size));
-      ++gave_up;
+      ++*gave_up;
       return outcome;
     });
     bool named = false;

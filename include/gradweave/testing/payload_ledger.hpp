@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ class payload_ledger {
     sent_[static_cast<std::size_t>(operation)] += bytes;
     measured_[static_cast<std::size_t>(operation)] = true;
   }
+
+  /// By operation.
+  std::span<std::uint64_t> sent() { return sent_; }
 
   void check(conformance_recorder& recorder, double slack) const {
     const std::uint64_t whole = size_ * elements_a_rank * sizeof(float);

@@ -1,5 +1,5 @@
 /// @file
-/// A process's place in a job, from the variables that launchers set: torchrun, Open MPI's mpirun, Slurm.
+/// A process's place in a job, from the variables that launchers set: torchrun, mpirun of Open MPI and of MPICH, Slurm.
 #pragma once
 
 #include <algorithm>
@@ -65,10 +65,11 @@ inline std::string secret_in_file(const std::string& file) {
 }  // namespace detail
 
 /// The place that the environment gives, asked by `look(name)`. No launcher's variable at all is one rank. Rank and size
-/// come from RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun), or SLURM_PROCID and
-/// SLURM_NTASKS; the first pair of which one is set has to be whole. The meeting place is MASTER_ADDR and MASTER_PORT;
-/// where all ranks are on one host it may be left to the default, and under Slurm it is the first node. GRADWEAVE_JOB
-/// names the job, else TORCHELASTIC_RUN_ID or SLURM_JOB_ID. In place of address and port, GRADWEAVE_MEETING_FILE names a
+/// come from RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun of Open MPI), SLURM_PROCID
+/// and SLURM_NTASKS, or PMI_RANK and PMI_SIZE (mpirun of MPICH and its kin); the first pair of which one is set has to be
+/// whole. The meeting place is MASTER_ADDR and MASTER_PORT; where all ranks are on one host it may be left to the default, and
+/// under Slurm it is the first node. GRADWEAVE_JOB names the job, else TORCHELASTIC_RUN_ID, PMIX_NAMESPACE (mpirun) or
+/// SLURM_JOB_ID. In place of address and port, GRADWEAVE_MEETING_FILE names a
 /// file on a shared file system. GRADWEAVE_SECRET, or the file that GRADWEAVE_SECRET_FILE names, is the secret;
 /// GRADWEAVE_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME the interfaces. Throws contract_violation
 /// that names the variable which is missing or malformed.
@@ -78,14 +79,17 @@ rendezvous_options rendezvous_from(Look&& look) {
   struct launcher {
     const char* rank;
     const char* size;
+    const char* local_size;  // ranks on this host
   };
-  constexpr std::array launchers{launcher{"RANK", "WORLD_SIZE"},
-                                 launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                 launcher{"SLURM_PROCID", "SLURM_NTASKS"}};
+  constexpr std::array launchers{launcher{"RANK", "WORLD_SIZE", nullptr},
+                                 launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                 launcher{"SLURM_PROCID", "SLURM_NTASKS", nullptr},
+                                 launcher{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}};
+  const launcher& of_slurm = launchers[2];
   rendezvous_options place;
   const auto found = std::find_if(launchers.begin(), launchers.end(), [&](const launcher& each) {
     // A shell inside an allocation of Slurm's has the number of tasks, but is none of them.
-    return look(each.rank) || (look(each.size) && each.size != launchers.back().size);
+    return look(each.rank) || (look(each.size) && each.size != of_slurm.size);
   });
   if (found == launchers.end()) {
     return place;
@@ -107,8 +111,8 @@ rendezvous_options rendezvous_from(Look&& look) {
     place.file = *file;
   }
   const bool torchrun = found == launchers.begin();
-  const bool slurm = found == launchers.end() - 1;
-  const auto local_size = look("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const bool slurm = found->rank == of_slurm.rank;
+  const auto local_size = found->local_size == nullptr ? std::nullopt : look(found->local_size);
   const bool one_host = place.size == 1 || (local_size && *local_size == std::to_string(place.size));
   if (const auto address = look("MASTER_ADDR")) {
     place.address = *address;
@@ -122,7 +126,7 @@ rendezvous_options rendezvous_from(Look&& look) {
   if (torchrun && place.size > 1 && place.file.empty() && !look("MASTER_PORT")) {
     violate("the environment variable MASTER_PORT is not set; it has to be a port at which rank 0 can listen");
   }
-  for (const char* name : {"GRADWEAVE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
+  for (const char* name : {"GRADWEAVE_JOB", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"}) {
     if (const auto job = look(name)) {
       place.job = *job;
       break;
@@ -134,6 +138,8 @@ rendezvous_options rendezvous_from(Look&& look) {
         " of port " + std::to_string(place.port) + ", start " + look("TORCHELASTIC_RESTART_COUNT").value_or("0");
     place.ports = 16;
     place.port = static_cast<std::uint16_t>(std::min<int>(place.port + 1, 65536 - place.ports));
+  } else if (found->local_size != nullptr && one_host && !look("MASTER_PORT")) {
+    place.ports = 16;  // mpirun gives no port; several of its jobs may be on one host
   }
   if (const auto secret = look("GRADWEAVE_SECRET")) {
     place.secret = *secret;

@@ -63,13 +63,14 @@ inline std::optional<failure> decode_failure(std::span<const std::byte> message)
 }
 
 /// Whether `a` is told rather than `b` where ranks found different causes at once: what a rank did before what others
-/// missed of it, then the earlier collective, then the lower rank. The rest of it only makes the choice the same on all:
+/// missed of it, then the earlier collective, then the lower rank (of timeouts, one that names nobody comes last). The rest of it only makes the choice the same on all:
 /// ranks that see one thing over their own connections say it in different words.
 inline bool comes_before(const failure& a, const failure& b) {
   const auto order = [](const failure& cause) {
     const int consequence = cause.code == errc::timed_out ? 2 : cause.code == errc::peer_lost ? 1 : 0;
-    return std::tuple(consequence, cause.collectives_completed, cause.rank, static_cast<int>(cause.code), cause.step,
-                      cause.bucket, cause.slots, cause.detail);
+    const bool nobody = consequence == 2 && cause.rank < 0;
+    return std::tuple(consequence, nobody, cause.collectives_completed, cause.rank, static_cast<int>(cause.code),
+                      cause.step, cause.bucket, cause.slots, cause.detail);
   };
   return order(a) < order(b);
 }
