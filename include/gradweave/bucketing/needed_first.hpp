@@ -68,7 +68,7 @@ struct needed_first {
 
   std::size_t slices_of(const slot_size& size) const {
     const std::size_t cap = std::max<std::size_t>(1, caps.bucket_bytes_max);
-    return std::min(slices_max(size.elements()), std::max<std::size_t>(1, size.bytes / cap + (size.bytes % cap != 0 ? 1 : 0)));
+    return std::min(slices_max(size.elements()), size.bytes <= cap ? 1 : (size.bytes - 1) / cap + 1);
   }
 
   /// In the order in which they become complete.
@@ -124,7 +124,7 @@ struct needed_first {
         complete.emplace(jobs[next].first, next);
       }
       job& top = jobs[complete.top().second];
-      if (const bool goes_on = complete.top().second == last; goes_on) {
+      if (complete.top().second == last) {
         launched.buckets.back().push_back(top.members.front());
         free_s += cost.seconds(bytes_of(top, input.slots)) - cost.seconds(0);
       } else {
