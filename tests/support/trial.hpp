@@ -29,7 +29,8 @@ using any_compression = one_of<compression::none, compression::fp16, compression
                                decltype(negating_hook())>;
 using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
 using any_bucketing =
-    one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order, bucketing::merge_optimal>;
+    one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order, bucketing::merge_optimal,
+           bucketing::needed_first>;
 
 enum class compression_name { none, fp16, bf16, per_hop };
 
