@@ -23,6 +23,7 @@
 #include "tests/support/brief.hpp"
 #include "tests/support/environment.hpp"
 #include "tests/support/networks.hpp"
+#include "tests/support/plans.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/trial.hpp"
 
@@ -140,7 +141,11 @@ class metered_backend : public any_backend {
 
 /// How often ranks allocate in five steps, after two others. Under zero_fill each rank leaves other slots out.
 std::size_t allocations_after_two_steps(network over, const policy_choice& choice, int size, const step_rules& rules) {
-  const auto slots = random_slots(5, 20);
+  const bool cut = choice.name == "in slices";
+  auto slots = random_slots(5, 20);
+  if (cut) {
+    slots[1] = {element_kind::float32, 9000, residence::own};  // ready first, so that it can be overtaken
+  }
   std::barrier all(size);
   run_ranks(over, size, [&](any_backend any) {
     metered_backend backend(std::move(any));
@@ -153,7 +158,8 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
     gradients.add_buffer("mean", mean, buffer_rule::average());
     auto sync = synchronize_trial(std::move(gradients), std::move(backend), choice, rules);
     const auto backward = [&](auto& step) {
-      for (std::uint32_t which = 0; which < slots.size(); ++which) {
+      for (std::uint32_t i = 0; i < slots.size(); ++i) {
+        const std::uint32_t which = cut && i < 2 ? 1 - i : i;
         if (rules.unused_gradients == unused::strict || which % 4 != static_cast<std::uint32_t>(rank)) {
           step.ready({which});
         }
@@ -167,6 +173,7 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
       }
     };
     run(2);
+    const bool is_cut = has_slices(sync.plan());
     all.arrive_and_wait();
     if (rank == 0) {
       allocations = 0;
@@ -176,6 +183,7 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
     run(5);
     all.arrive_and_wait();
     counting = false;
+    CHECK(is_cut == cut);
   });
   return allocations;
 }
@@ -193,6 +201,13 @@ TEST_CASE("law 4: from the third step on nothing is allocated") {
         allocations_after_two_steps(each.over, each.choice, 3,
                                     {.unused_gradients = unused::zero_fill, .average = averaging::weighted_mean}) == 0,
         name_of(each.over) << " " << each.choice.name << " with unused gradients and weights");
+  }
+  law_case cut = networks_and_policies().front();
+  cut.choice.name = "in slices";
+  cut.choice.bucketing = in_slices();
+  for (const int size : {1, 2}) {
+    CHECK(allocations_after_two_steps(cut.over, cut.choice, size, {}) == 0);
+    CHECK(allocations_after_two_steps(cut.over, cut.choice, size, {.unused_gradients = unused::zero_fill}) == 0);
   }
 }
 

@@ -32,6 +32,11 @@ using any_bucketing =
     one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order, bucketing::merge_optimal,
            bucketing::needed_first>;
 
+/// Cuts what is larger than 16 KiB, and lets all that waits overtake.
+inline bucketing::needed_first in_slices() {
+  return {{.bucket_bytes_max = std::size_t{16} << 10}, {.alpha_s = 1}};
+}
+
 enum class compression_name { none, fp16, bf16, per_hop };
 
 /// One policy of each sort.
