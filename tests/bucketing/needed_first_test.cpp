@@ -42,8 +42,7 @@ const needed_first singly{{.bucket_bytes_max = 1}, {.alpha_s = 1e-3, .beta_s_per
 
 /// Into how many slices a slot should go.
 std::size_t slices_of(const gw::slot_size& size, const needed_first& policy) {
-  const std::size_t cap = policy.caps.bucket_bytes_max;
-  return std::min(gw::slices_max(size.elements()), std::max<std::size_t>(1, (size.bytes + cap - 1) / cap));
+  return std::clamp<std::size_t>(size.bytes / policy.caps.bucket_bytes_max, 1, gw::slices_max(size.elements()));
 }
 
 /// Replays a plan: whenever a bucket or a slice begins, nothing that is complete is needed before it, and the lane is never
@@ -72,8 +71,8 @@ double replay(const gw::bucket_plan& plan, const gw::bucketing_input& input, con
       for (std::size_t i = 0; i < here; ++i) {
         const gw::slot_slice part = gw::slice_at(size.elements(), {gone[members.front().index]++, slices});
         const double seconds = policy.cost.seconds(part.elements * gw::element_bytes(size.kind));
-        jobs.push_back({ready_s[members.front().index], i == 0 ? seconds : seconds - policy.cost.alpha_s,
-                        members.front().index});
+        jobs.push_back(
+            {ready_s[members.front().index], i == 0 ? seconds : seconds - policy.cost.alpha_s, members.front().index});
       }
       continue;
     }
@@ -93,9 +92,8 @@ double replay(const gw::bucket_plan& plan, const gw::bucketing_input& input, con
                                            [](const job& a, const job& b) { return a.complete_s < b.complete_s; });
     now = std::max(now, earliest->complete_s);
     const bool passed_over =
-        std::any_of(jobs.begin() + static_cast<std::ptrdiff_t>(i), jobs.end(), [&](const job& each) {
-          return each.complete_s <= now - rounding && each.first < jobs[i].first;
-        });
+        std::any_of(jobs.begin() + static_cast<std::ptrdiff_t>(i), jobs.end(),
+                    [&](const job& each) { return each.complete_s <= now - rounding && each.first < jobs[i].first; });
     if (passed_over || jobs[i].complete_s > now + rounding) {
       return -1;
     }
@@ -118,21 +116,23 @@ TEST_CASE("needed_first: a lane that is never behind launches in the order of re
   CHECK(indices(singly.plan({slots, ready_at({{2, 0}, {1, 5}, {0, 10}})})) == plan_of{{2}, {1}, {0}});
 }
 
-TEST_CASE("needed_first: what is needed first goes between the slices of what is larger than the cap") {
+TEST_CASE("needed_first: what is needed first goes between the slices of what is larger than two caps") {
   // A slice takes 10 ms, or 9 where it follows on one, and so does a slot that is as large as the cap.
   const gw::slot_size fits{element_kind::float32, 4 * 4096};
   const std::vector<gw::slot_size> slots = {fits, fits, {element_kind::float32, 4 * 4 * 4096}};
   const needed_first policy{{.bucket_bytes_max = fits.bytes}, {.alpha_s = 1e-3, .beta_s_per_byte = 9e-3 / 16'384}};
   CHECK(indices(policy.plan({slots, ready_at({{2, 0}, {1, 5}, {0, 35}})})) == plan_of{{2}, {1}, {2, 2}, {0}, {2}});
   CHECK(indices(policy.plan({slots, ready_at({{2, 0}, {1, 100}, {0, 100}})})) == plan_of{{2}, {0}, {1}});
-  // What is needed before all others is not overtaken, nor is what is not larger than the cap, or too small to be cut.
+  // Nothing overtakes what is needed before all others, nor what is smaller than two caps, or too small to be cut.
   const std::vector<gw::slot_size> large = {slots[2], fits};
   CHECK(indices(policy.plan({large, ready_at({{0, 0}, {1, 5}})})) == plan_of{{0}, {1}});
+  const std::vector<gw::slot_size> smaller = {fits, {element_kind::float32, 2 * 4 * 4096 - 4}};
+  CHECK(indices(policy.plan({smaller, ready_at({{1, 0}, {0, 5}})})) == plan_of{{1}, {0}});
   const std::vector<gw::slot_size> uncut = {fits, {element_kind::float64, 8 * 8191}};
   CHECK(indices(policy.plan({uncut, ready_at({{1, 0}, {0, 5}})})) == plan_of{{1}, {0}});
 }
 
-TEST_CASE("needed_first: fills the buckets of ready_order, cuts what is larger than the cap, and launches by need") {
+TEST_CASE("needed_first: fills the buckets of ready_order, cuts what is larger than two caps, and launches by need") {
   int cut = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
@@ -176,7 +176,8 @@ TEST_CASE("needed_first: fills the buckets of ready_order, cuts what is larger t
   CHECK(cut > 0);
 }
 
-TEST_CASE("needed_first: a large slot that is ready first holds up what is needed first for a slice, not for all of it") {
+TEST_CASE(
+    "needed_first: a large slot that is ready first holds up what is needed first for a slice, not for all of it") {
   // Twelve layers of 4 MiB, and an output embedding of 512 MiB, whose gradient a backward pass of 100 ms has at once.
   std::vector<gw::slot_size> slots(13, {element_kind::float32, std::size_t{4} << 20});
   slots.back().bytes = std::size_t{512} << 20;

@@ -8,9 +8,8 @@ using namespace gradweave;
 
 TEST_CASE("slice_at: slices cover a slot in their order, begin at granules, and are about equal") {
   const std::size_t granule = slice_granule_elements;
-  for (const std::size_t elements :
-       {std::size_t{0}, std::size_t{1}, granule, 2 * granule - 1, 2 * granule, 7 * granule + 333, 256 * granule,
-        1000 * granule + 5, std::size_t{1} << 60}) {
+  for (const std::size_t elements : {std::size_t{0}, std::size_t{1}, granule, 2 * granule - 1, 2 * granule,
+                                     7 * granule + 333, 256 * granule, 1000 * granule + 5, std::size_t{1} << 60}) {
     CAPTURE(elements);
     const std::size_t most = slices_max(elements);
     for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{3}, most}) {

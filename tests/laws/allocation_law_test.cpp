@@ -200,7 +200,7 @@ TEST_CASE("law 4: from the third step on nothing is allocated") {
     }
     CHECK_MESSAGE(
         allocations_once_planned(each.over, each.choice, 3,
-                                    {.unused_gradients = unused::zero_fill, .average = averaging::weighted_mean}) == 0,
+                                 {.unused_gradients = unused::zero_fill, .average = averaging::weighted_mean}) == 0,
         name_of(each.over) << " " << each.choice.name << " with unused gradients and weights");
   }
   law_case cut = networks_and_policies().front();

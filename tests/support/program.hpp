@@ -211,8 +211,7 @@ inline std::string to_text(const program& what) {
   constexpr const char* averages[] = {"mean", "sum", "weighted mean"};
   constexpr const char* divisions[] = {"after", "before", "split"};
   constexpr const char* compressions[] = {"none", "fp16", "bf16", "per_hop_rounding", "hook"};
-  constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order", "merge_optimal",
-                                        "needed_first"};
+  constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order", "merge_optimal", "needed_first"};
   const auto name = [](const auto& names, auto which) { return names[static_cast<std::size_t>(which)]; };
   std::ostringstream text;
   text << what.ranks << " ranks; " << name(averages, what.average) << ", division " << name(divisions, what.divide)

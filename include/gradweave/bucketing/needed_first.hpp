@@ -27,11 +27,11 @@
 namespace gradweave::bucketing {
 
 /// What: small buckets as ready_order fills them, launched as a priority lane would: whenever the lane is free, of the
-/// buckets that are complete the one with the slot that was registered first, which a forward pass reaches first. A slot
-/// larger than the cap goes in slices of about the cap, and what is needed before it overtakes between them. Models:
+/// buckets that are complete the one with the slot that was registered first, which a forward pass reaches first. A slot of
+/// two caps or more goes in slices of a cap or more, and what is needed before it overtakes between them. Models:
 /// bucketing_policy. Semantics: begins as fixed_bytes does; plans anew after step 0, and after step 1, since ready times of
 /// a cold start mislead. What is ready when is what rank 0 observed, and how long a bucket takes is `cost`: where a step
-/// goes otherwise the order stays, and a bucket waits for one that is late. Slices that nothing overtakes travel as one
+/// goes otherwise the order stays, and a bucket waits for one that is late; costs that are too high make the lane wait. Slices that nothing overtakes travel as one
 /// bucket. It gains where the trainer waits for single slots (`wait`) and communication is longer than the backward pass;
 /// otherwise it ends when ready_order with the same caps ends. DISTRIBUTED_BUCKET_SIZE overrides the cap. Failure:
 /// contract_violation on a malformed variable or costs that are no times.
@@ -68,7 +68,7 @@ struct needed_first {
 
   std::size_t slices_of(const slot_size& size) const {
     const std::size_t cap = std::max<std::size_t>(1, caps.bucket_bytes_max);
-    return std::min(slices_max(size.elements()), size.bytes <= cap ? 1 : (size.bytes - 1) / cap + 1);
+    return std::clamp<std::size_t>(size.bytes / cap, 1, slices_max(size.elements()));
   }
 
   /// In the order in which they become complete.

@@ -129,7 +129,7 @@ class bucket_set {
   bucket_plan plan_;
   std::uint32_t version_ = 0;
   std::vector<bucket<Program>> buckets_;
-  std::vector<std::size_t> listed_;         // slot: where its buckets begin in the list below
+  std::vector<std::size_t> listed_;        // slot: where its buckets begin in the list below
   std::vector<std::uint32_t> buckets_of_;  // the one of a slot, or those of its slices in order; slot by slot
   std::size_t scratch_bytes_ = 0;
 };

@@ -71,8 +71,8 @@ bucket_plan agree_on_plan(Backend& backend, const Bucketing& bucketing, std::spa
     std::uint64_t count = numbers.size();
     broadcast_bytes(backend, 0, std::as_writable_bytes(std::span(&count, 1)));
     const std::size_t most = listed_max(slots);
-    check(damaged, count <= most ? "" : "it lists " + std::to_string(count) + " slots and slices of " +
-                                            std::to_string(most));
+    check(damaged,
+          count <= most ? "" : "it lists " + std::to_string(count) + " slots and slices of " + std::to_string(most));
     numbers.resize(count);
     broadcast_bytes(backend, 0, std::as_writable_bytes(std::span(numbers)));
     plan = decode_plan(numbers);
