@@ -46,6 +46,7 @@ FLOORS = [
         "floor": 3,
         "headers": [
             "*/concept.hpp",
+            "bucketing/slice.hpp",
             "statistics.hpp",
             "step_rules.hpp",
         ],
@@ -90,7 +91,10 @@ FLOORS = [
             "transport/spinning.hpp",
             "transport/settlement.hpp",
         ],
-        "except": ["*/concept.hpp"],
+        "except": [
+            "*/concept.hpp",
+            "bucketing/slice.hpp",
+        ],
     },
     # Floor 5 holds what needs an SDK: to choose one of those is to include it. `sdk` is what it depends on besides.
     {

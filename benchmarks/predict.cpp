@@ -63,6 +63,7 @@ struct predict_options {
   std::string bucket = "25M";
   double backward_ms = 100;
   bool bucketing = false;
+  std::size_t classes = 1000;
 };
 
 /// "64K", "1M", or bytes.
@@ -235,12 +236,13 @@ void print_step(predictor& predict, const std::vector<gw::all_reduce_algorithm>&
 /// Of ResNet-50, by bucketing policy: plans as they are once ready times are known, all-reduces as the library chooses them.
 void print_bucketings(predictor& predict, const predict_options& options) {
   const double backward_s = options.backward_ms / 1000;
-  const gw::bench::observed_model model = gw::bench::resnet50(backward_s);
+  const gw::bench::observed_model model = gw::bench::resnet50(backward_s, options.classes);
   const auto seconds_of = [&](std::size_t bytes) { return predict.seconds(predict.automatic(bytes), bytes); };
   const gw::bucketing::collective_cost cost = gw::bucketing::cost_from(seconds_of);
   const double forward_s = backward_s / 2;
-  std::printf("a step of ResNet-50, %zu gradients, backward %.1f ms, next forward %.1f ms: milliseconds\n",
-              model.slots.size(), options.backward_ms, forward_s * 1e3);
+  std::printf(
+      "a step of ResNet-50 for %zu classes, %zu gradients, backward %.1f ms, next forward %.1f ms: milliseconds\n",
+      options.classes, model.slots.size(), options.backward_ms, forward_s * 1e3);
   std::printf("%20s %10s %10s %14s %10s %8s %14s %8s\n", "", "buckets", "step", "communication", "exposed", "hidden",
               "next forward", "stalls");
   const auto print = [&](const char* name, const auto& policy) {
@@ -292,6 +294,8 @@ void add_options(CLI::App& app, predict_options& options) {
   app.add_option("--crossings", options.crossings, "0: do not look for the sizes between which the fastest changes");
   app.add_flag("--step", options.step, "predict a training step too");
   app.add_flag("--bucketing", options.bucketing, "predict a training step of ResNet-50 by bucketing policy, too");
+  app.add_option("--classes", options.classes, "that its last layer tells apart; with 64,000 it has 500 MiB")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--parameters", options.parameters, "of the step's model, float32; 25.6e6 is ResNet-50")
       ->check(CLI::Range(1.0, 1e12));
   app.add_option("--bucket", options.bucket, "bytes of the step's buckets");

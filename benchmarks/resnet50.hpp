@@ -10,8 +10,10 @@
 #include <vector>
 
 #include <gradweave/bucketing/concept.hpp>
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/collective/step_prediction.hpp>
 #include <gradweave/element.hpp>
+#include <gradweave/manifest.hpp>
 
 namespace gradweave::bench {
 
@@ -26,14 +28,11 @@ struct observed_model {
     for (const ready_event& event : observed) {
       ready_s[event.which.index] = std::chrono::duration<double>(event.when).count();
     }
-    std::vector<timed_bucket> buckets;
-    for (const auto& members : plan.buckets) {
-      buckets.emplace_back();
-      for (const slot which : members) {
-        buckets.back().bytes += slots[which.index].bytes;
-        buckets.back().ready_s = std::max(buckets.back().ready_s, ready_s[which.index]);
-      }
-    }
+    std::vector<timed_bucket> buckets(plan.buckets.size());
+    for_each_slice(plan, slots, [&](std::size_t bucket, slot which, slot_slice part) {
+      buckets[bucket].bytes += part.elements * element_bytes(slots[which.index].kind);
+      buckets[bucket].ready_s = std::max(buckets[bucket].ready_s, ready_s[which.index]);
+    });
     return buckets;
   }
 
@@ -55,8 +54,8 @@ struct observed_model {
   }
 };
 
-/// In float32, for images of 224 x 224.
-inline observed_model resnet50(double backward_s) {
+/// In float32, for images of 224 x 224. With many classes the last layer is large, and its gradient is the first.
+inline observed_model resnet50(double backward_s, std::size_t classes = 1000) {
   observed_model model;
   std::vector<double>& work = model.work;  // at first multiplications, in the slot whose gradient comes last
   const auto add = [&](std::size_t elements, double multiplications) {
@@ -86,8 +85,8 @@ inline observed_model resnet50(double backward_s) {
     inner *= 2;
     image /= 2;
   }
-  add(in * 1000, static_cast<double>(in * 1000));
-  add(1000, 0);
+  add(in * classes, static_cast<double>(in * classes));
+  add(classes, 0);
   double all = 0;
   std::ranges::for_each(work, [&](double each) { all += each; });
   std::ranges::for_each(work, [&](double& each) { each /= all; });

@@ -134,7 +134,7 @@ class synchronizer {
     return {reinterpret_cast<Element*>(engine_->gradients().memory(which)), view.elements()};
   }
 
-  /// The present plan: buckets in launch order.
+  /// The present plan: buckets in launch order, with a slot in each for every slice of it.
   const bucket_plan& plan() const { return engine_->plan(); }
 
   /// Sums over the steps since the start.

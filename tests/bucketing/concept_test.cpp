@@ -72,9 +72,7 @@ struct turns_into_its_base : base {
 };
 static_assert(!gw::environment_aware<turns_into_its_base>);
 
-std::string fault_of(std::vector<std::vector<std::uint32_t>> buckets) {
-  const std::vector<gw::slot_size> slots = {
-      {gw::element_kind::float32, 4}, {gw::element_kind::float32, 0}, {gw::element_kind::float64, 8}};
+gw::bucket_plan plan_of(const std::vector<std::vector<std::uint32_t>>& buckets) {
   gw::bucket_plan plan;
   for (const auto& bucket : buckets) {
     plan.buckets.emplace_back();
@@ -82,8 +80,18 @@ std::string fault_of(std::vector<std::vector<std::uint32_t>> buckets) {
       plan.buckets.back().push_back({index});
     }
   }
-  return gw::plan_fault(plan, slots);
+  return plan;
 }
+
+std::string fault_of(const std::vector<std::vector<std::uint32_t>>& buckets) {
+  const std::vector<gw::slot_size> slots = {
+      {gw::element_kind::float32, 4}, {gw::element_kind::float32, 0}, {gw::element_kind::float64, 8}};
+  return gw::plan_fault(plan_of(buckets), slots);
+}
+
+/// Of 3 and of fewer than 2 granules.
+const std::vector<gw::slot_size> with_large = {{gw::element_kind::float32, 4 * (3 * 4096 + 100)},
+                                               {gw::element_kind::float32, 4 * 8191}};
 
 }  // namespace
 
@@ -93,9 +101,34 @@ TEST_CASE("plan_fault: says what is wrong with a plan, and nothing of a right on
   CHECK(gw::plan_fault({}, {}) == "");
   CHECK(fault_of({{0, 1}, {}, {2}}) == "bucket 1 is empty");
   CHECK(fault_of({{0, 1}, {3}}) == "bucket 1 names slot 3 of 3");
-  CHECK(fault_of({{0, 1, 0}, {2}}) == "bucket 0 repeats slot 0");
-  CHECK(fault_of({{0, 1}, {2}, {1}}) == "bucket 2 repeats slot 1");
+  CHECK(fault_of({{0, 1, 0}, {2}}) == "bucket 0 repeats slot 0, which is too small to be cut");
+  CHECK(fault_of({{0, 1}, {2}, {1}}) == "bucket 2 repeats slot 1, which is too small to be cut");
   CHECK(fault_of({{0, 1, 2}}) == "bucket 0 mixes element kinds");
   CHECK(fault_of({{0}}) == "2 slots are in no bucket");
   CHECK(fault_of({}) == "3 slots are in no bucket");
+}
+
+TEST_CASE("plan_fault: a slot is listed as often as it can be cut, at most") {
+  const auto fault = [](const std::vector<std::vector<std::uint32_t>>& buckets) {
+    return gw::plan_fault(plan_of(buckets), with_large);
+  };
+  CHECK(fault({{0}, {1}, {0}}) == "");
+  CHECK(fault({{0, 1, 0}, {0}}) == "");
+  CHECK(fault({{0, 0}, {1}, {0}, {0}}) == "bucket 3 repeats slot 0, which can be cut into 3 slices, not more");
+  CHECK(fault({{0}, {1}, {1}}) == "bucket 2 repeats slot 1, which is too small to be cut");
+  CHECK(fault({{0}, {0}, {0}}) == "1 slots are in no bucket");
+}
+
+TEST_CASE("for_each_slice: tells what each bucket holds; neighbours are one") {
+  using seen = std::vector<std::vector<std::size_t>>;
+  const auto slices = [](const std::vector<std::vector<std::uint32_t>>& buckets) {
+    seen told;
+    gw::for_each_slice(plan_of(buckets), with_large, [&](std::size_t bucket, gw::slot which, gw::slot_slice part) {
+      told.push_back({bucket, which.index, part.begin, part.elements});
+    });
+    return told;
+  };
+  CHECK(slices({{1, 0}}) == seen{{0, 1, 0, 8191}, {0, 0, 0, 12'388}});
+  CHECK(slices({{0}, {1}, {0, 0}}) == seen{{0, 0, 0, 4096}, {1, 1, 0, 8191}, {2, 0, 4096, 8292}});
+  CHECK(slices({{0, 1, 0}}) == seen{{0, 0, 0, 4096}, {0, 1, 0, 8191}, {0, 0, 4096, 8292}});
 }

@@ -10,7 +10,9 @@
 
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/bucketing/per_tensor.hpp>
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/error.hpp>
+#include <gradweave/manifest.hpp>
 #include <gradweave/synchronizer/plan_exchange.hpp>
 
 #include "tests/fuzz/check.hpp"
@@ -21,13 +23,22 @@ namespace gradweave::fuzz {
 inline void plan(bytes_view input) {
   constexpr slot_size small{element_kind::bfloat16, 2};
   constexpr slot_size large{element_kind::float32, 4000};
-  constexpr std::array slots{large, large, small, large, small};
+  constexpr slot_size cut{element_kind::float32, 4 * 3 * slice_granule_elements};
+  constexpr std::array slots{large, cut, small, large, small};
   scripted_backend backend(2, input);
   try {
     const bucket_plan agreed = detail::agree_on_plan(backend, bucketing::per_tensor{}, slots, {});
     check(plan_fault(agreed, slots).empty(), "a plan that is taken is valid");
     const auto numbers = detail::encode_plan(agreed);
-    check(numbers.size() == slots.size(), "a plan that is taken has all slots");
+    check(numbers.size() >= slots.size() && numbers.size() <= slots.size() + 2, "a plan that is taken has all slots");
+    std::array<std::size_t, slots.size()> elements{};
+    for_each_slice(agreed, slots, [&](std::size_t, slot which, slot_slice part) {
+      check(part.begin == elements[which.index], "slices follow one another");
+      elements[which.index] += part.elements;
+    });
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      check(elements[i] == slots[i].elements(), "a plan that is taken has all elements");
+    }
     check(detail::decode_plan(numbers) == agreed, "a plan survives the way");
   } catch (const sync_error& told) {
     check(is_lost(told) || (told.cause().code == errc::plan_invalid && told.rank() == 0), "a wrong plan is rank 0's");

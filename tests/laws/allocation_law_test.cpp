@@ -23,6 +23,7 @@
 #include "tests/support/brief.hpp"
 #include "tests/support/environment.hpp"
 #include "tests/support/networks.hpp"
+#include "tests/support/plans.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/trial.hpp"
 
@@ -138,9 +139,13 @@ class metered_backend : public any_backend {
   metered_arena allocate_arena(std::size_t bytes) { return {any_backend::allocate_arena(bytes), bytes}; }
 };
 
-/// How often ranks allocate in five steps, after two others. Under zero_fill each rank leaves other slots out.
-std::size_t allocations_after_two_steps(network over, const policy_choice& choice, int size, const step_rules& rules) {
-  const auto slots = random_slots(5, 20);
+/// How often ranks allocate in five steps, after those in which plans become known. Under zero_fill each rank leaves other slots out.
+std::size_t allocations_once_planned(network over, const policy_choice& choice, int size, const step_rules& rules) {
+  const bool cut = choice.name == "in slices";
+  auto slots = random_slots(5, 20);
+  if (cut) {
+    slots[1] = {element_kind::float32, 9000, residence::own};  // ready first, so that it can be overtaken
+  }
   std::barrier all(size);
   run_ranks(over, size, [&](any_backend any) {
     metered_backend backend(std::move(any));
@@ -153,7 +158,8 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
     gradients.add_buffer("mean", mean, buffer_rule::average());
     auto sync = synchronize_trial(std::move(gradients), std::move(backend), choice, rules);
     const auto backward = [&](auto& step) {
-      for (std::uint32_t which = 0; which < slots.size(); ++which) {
+      for (std::uint32_t i = 0; i < slots.size(); ++i) {
+        const std::uint32_t which = cut && i < 2 ? 1 - i : i;
         if (rules.unused_gradients == unused::strict || which % 4 != static_cast<std::uint32_t>(rank)) {
           step.ready({which});
         }
@@ -166,7 +172,9 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
                   {.samples = rules.average == averaging::weighted_mean ? static_cast<std::uint64_t>(1 + rank) : 1});
       }
     };
-    run(2);
+    // A plan that is made after the second step has scratch of its own, which peers learn of in the third.
+    run(choice.bucketing.replans_after(1) ? 3 : 2);
+    const bool is_cut = has_slices(sync.plan());
     all.arrive_and_wait();
     if (rank == 0) {
       allocations = 0;
@@ -176,6 +184,7 @@ std::size_t allocations_after_two_steps(network over, const policy_choice& choic
     run(5);
     all.arrive_and_wait();
     counting = false;
+    CHECK(is_cut == cut);
   });
   return allocations;
 }
@@ -186,13 +195,20 @@ TEST_CASE("law 4: from the third step on nothing is allocated") {
   const testing::watchdog guard("law 4");
   for (const law_case& each : networks_and_policies()) {
     for (const int size : tests::world_sizes({1, 2, 3, 4})) {
-      CHECK_MESSAGE(allocations_after_two_steps(each.over, each.choice, size, {}) == 0,
+      CHECK_MESSAGE(allocations_once_planned(each.over, each.choice, size, {}) == 0,
                     name_of(each.over) << " " << each.choice.name << " at " << size << " ranks");
     }
     CHECK_MESSAGE(
-        allocations_after_two_steps(each.over, each.choice, 3,
-                                    {.unused_gradients = unused::zero_fill, .average = averaging::weighted_mean}) == 0,
+        allocations_once_planned(each.over, each.choice, 3,
+                                 {.unused_gradients = unused::zero_fill, .average = averaging::weighted_mean}) == 0,
         name_of(each.over) << " " << each.choice.name << " with unused gradients and weights");
+  }
+  law_case cut = networks_and_policies().front();
+  cut.choice.name = "in slices";
+  cut.choice.bucketing = in_slices();
+  for (const int size : {1, 2}) {
+    CHECK(allocations_once_planned(cut.over, cut.choice, size, {}) == 0);
+    CHECK(allocations_once_planned(cut.over, cut.choice, size, {.unused_gradients = unused::zero_fill}) == 0);
   }
 }
 
@@ -284,6 +300,6 @@ TEST_CASE("law 4: neither are records, once there is room for them") {
   const scoped_variable level("GRADWEAVE_DEBUG", "detail"), dumps("GRADWEAVE_DEBUG_DUMP", folder.path("at").c_str());
   const scoped_variable trace("GRADWEAVE_TRACE", folder.path("at").c_str());
   const law_case some = networks_and_policies().front();
-  CHECK(allocations_after_two_steps(some.over, some.choice, 2, {}) == 0);
+  CHECK(allocations_once_planned(some.over, some.choice, 2, {}) == 0);
   CHECK(folder.has("at.1.json"));
 }

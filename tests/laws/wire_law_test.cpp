@@ -11,6 +11,7 @@
 
 #include "tests/support/brief.hpp"
 #include "tests/support/networks.hpp"
+#include "tests/support/plans.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -125,6 +126,50 @@ TEST_CASE("law 7: bytes on the wire are the algorithm's factor times the encoded
       CHECK_MESSAGE(
           sent == steps * bytes_of_step(slots, choice.compresses, size, algorithm),
           name_of(over) << " " << choice.name << " at " << size << " ranks by " << std::string(to_string(algorithm)));
+    }
+  }
+}
+
+TEST_CASE("laws 1 and 7: slots that travel in slices end with the bits that they have whole, for as many bytes") {
+  const testing::watchdog guard("slices");
+  const std::vector<trial_slot> slots = {{element_kind::float32, 100, residence::own},
+                                         {element_kind::float64, 9000, residence::adopted},
+                                         {element_kind::bfloat16, 30'001, residence::arena},
+                                         {element_kind::float32, 20'000, residence::own}};
+  constexpr std::uint64_t steps = 3;
+  for (policy_choice choice : policy_choices()) {
+    for (const network over : {network::loopback, network::shared_memory}) {
+      const int size = over == network::loopback ? 3 : 2;
+      std::vector<std::vector<std::byte>> ends[2];
+      for (const bool cut : {false, true}) {
+        choice.bucketing = cut ? any_bucketing(in_slices()) : any_bucketing(bucketing::per_tensor{});
+        std::mutex adding;
+        std::uint64_t sent = 0;
+        const auto body = [&](any_backend backend) {
+          trial_model model(slots);
+          auto sync = synchronize_trial(model, std::move(backend), choice);
+          for (std::uint64_t s = 0; s < steps; ++s) {
+            sync.step([&](auto& step) {
+              for (auto which = static_cast<std::uint32_t>(slots.size()); which-- > 0;) {
+                model.fill(5, sync.rank(), s, which);
+                step.ready({which});
+              }
+            });
+          }
+          const std::lock_guard lock(adding);
+          CHECK(has_slices(sync.plan()) == cut);
+          sent += sync.statistics().bytes_on_wire;
+          ends[cut ? 1 : 0].push_back(model.bytes());
+        };
+        // Sums in the order of ranks, however a bucket is cut.
+        run_ranks(over, size, body, {.algorithm = all_reduce_algorithm::direct});
+        CHECK_MESSAGE(sent == steps * bytes_of_step(slots, choice.compresses, size, all_reduce_algorithm::direct),
+                      name_of(over) << " " << choice.name << (cut ? " in slices" : ""));
+      }
+      ends[0].insert(ends[0].end(), ends[1].begin(), ends[1].end());
+      for (const auto& each : ends[0]) {
+        CHECK_MESSAGE(each == ends[0][0], name_of(over) << " " << choice.name);
+      }
     }
   }
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include <gradweave/bucketing/concept.hpp>
+#include <gradweave/manifest.hpp>
 
 namespace gradweave::tests {
 
@@ -19,6 +21,19 @@ inline std::vector<std::vector<std::uint32_t>> indices(const bucket_plan& plan) 
     }
   }
   return buckets;
+}
+
+/// Whether any slot travels in slices.
+inline bool has_slices(const bucket_plan& plan) {
+  std::set<std::uint32_t> seen;
+  for (const auto& bucket : plan.buckets) {
+    for (const slot each : bucket) {
+      if (!seen.insert(each.index).second) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 }  // namespace gradweave::tests

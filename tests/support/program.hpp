@@ -22,7 +22,7 @@ enum class gradient_home { own, arena, adopted };
 enum class program_average { mean, sum, weighted };
 enum class program_division { after, before, split };
 enum class program_compression { none, fp16, bf16, per_hop, hook };
-enum class program_bucketing { per_tensor, fixed, ready_order, merge_optimal };
+enum class program_bucketing { per_tensor, fixed, ready_order, merge_optimal, needed_first };
 
 /// What goes wrong in a step, on one rank.
 enum class mishap {
@@ -205,7 +205,10 @@ inline program random_program(std::uint64_t seed, const program_rules* asked = n
   made.divide = static_cast<program_division>(made.average == program_average::mean && one_in(2) ? below(3) : 0);
   made.joined_left_out = made.average == program_average::mean && made.divide == program_division::after && one_in(2);
   made.compression = static_cast<program_compression>(one_in(2) ? below(5) : 0);
-  made.bucketing = static_cast<program_bucketing>(below(4));
+  made.bucketing = static_cast<program_bucketing>(below(5));
+  if (made.bucketing == program_bucketing::needed_first && one_in(7)) {
+    made.slots.back().elements = 9000;  // so many that they travel in slices
+  }
   made.progress_thread = one_in(8);
   made.waits = one_in(4);
   if (asked != nullptr) {
@@ -257,7 +260,7 @@ inline std::string to_text(const program& what) {
   constexpr const char* averages[] = {"mean", "sum", "weighted mean"};
   constexpr const char* divisions[] = {"after", "before", "split"};
   constexpr const char* compressions[] = {"none", "fp16", "bf16", "per_hop_rounding", "hook"};
-  constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order", "merge_optimal"};
+  constexpr const char* bucketings[] = {"per_tensor", "fixed_bytes", "ready_order", "merge_optimal", "needed_first"};
   constexpr const char* mishaps[] = {"", "forgets", "throws", "repeats", "drops", "throws in on_reduced"};
   const auto name = [](const auto& names, auto which) { return names[static_cast<std::size_t>(which)]; };
   std::ostringstream text;

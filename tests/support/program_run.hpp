@@ -40,8 +40,9 @@ inline policy_choice policies_of(const program& what) {
                                           compression::per_hop_rounding{}, negating_hook()};
   const any_bucketing bucketings[] = {bucketing::per_tensor{}, bucketing::fixed_bytes{caps},
                                       bucketing::ready_order{caps},
-                                      bucketing::merge_optimal{caps, {.alpha_s = 1e-6, .beta_s_per_byte = 1e-9}}};
-  const bool hooked = what.compression == program_compression::hook;  // changes nothing in the end
+                                      bucketing::merge_optimal{caps, {.alpha_s = 1e-6, .beta_s_per_byte = 1e-9}},
+                                      bucketing::needed_first{caps, {.alpha_s = 1}}};  // all that waits overtakes
+  const bool hooked = what.compression == program_compression::hook;                   // changes nothing in the end
   return {"", hooked ? compression_name::none : static_cast<compression_name>(what.compression),
           compressions[static_cast<std::size_t>(what.compression)],
           what.progress_thread ? any_overlap(overlap::progress_thread{}) : any_overlap(overlap::blocking{}),

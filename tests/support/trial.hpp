@@ -28,8 +28,11 @@ inline auto negating_hook() {
 using any_compression = one_of<compression::none, compression::fp16, compression::bf16, compression::per_hop_rounding,
                                decltype(negating_hook())>;
 using any_overlap = one_of<overlap::blocking, overlap::progress_thread>;
-using any_bucketing =
-    one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order, bucketing::merge_optimal>;
+using any_bucketing = one_of<bucketing::per_tensor, bucketing::fixed_bytes, bucketing::ready_order,
+                             bucketing::merge_optimal, bucketing::needed_first>;
+
+/// Cuts what is larger than 16 KiB, and lets all that waits overtake.
+inline bucketing::needed_first in_slices() { return {{.bucket_bytes_max = std::size_t{16} << 10}, {.alpha_s = 1}}; }
 
 enum class compression_name { none, fp16, bf16, per_hop };
 

@@ -15,6 +15,8 @@ TEST_CASE("encode_plan: plans survive the way through numbers") {
   CHECK(decode_plan(encode_plan(plan)) == plan);
   CHECK(encode_plan(plan).size() == 5);
   CHECK(decode_plan(encode_plan({})) == bucket_plan{});
+  const bucket_plan in_slices{{{slot{1}}, {slot{0}, slot{1}, slot{1}}, {slot{1}}}};
+  CHECK(decode_plan(encode_plan(in_slices)) == in_slices);
 }
 
 TEST_CASE("agree_on_plan: what rank 0 observed decides") {

@@ -40,3 +40,25 @@ TEST_CASE("fault_of_uses: names the first bucket that lacks gradients, all that 
   buckets.count_down({1});
   CHECK_FALSE(fault_of_uses(table, buckets, unused::zero_fill, true));
 }
+
+TEST_CASE("fault_of_uses: a slot in slices is named once, in the bucket of its first slice") {
+  std::vector<float> large(3 * slice_granule_elements), small(2);
+  manifest gradients;
+  gradients.add("large", large);
+  gradients.add("small", small);
+  gradient_table table(std::move(gradients));
+  std::vector<std::byte> arena(4 * large.size() + 256);
+  table.place(lay_out_arena(table.entries()), arena.data());
+  bucket_set<compression::none::program> buckets;
+  buckets.adopt({{{slot{1}}, {slot{0}}, {slot{0}}, {slot{0}}}}, table, compression::none{}, {0, 2, 2});
+  table.begin_step();
+  buckets.begin_step();
+  table.mark_used({1}, true);
+  buckets.count_down({1});
+  for (const bool counted : {true, false}) {
+    const auto fault = fault_of_uses(table, buckets, unused::strict, counted);
+    REQUIRE(fault);
+    CHECK(fault->bucket == 1);
+    CHECK(fault->slots == std::vector<std::string>{"large"});
+  }
+}

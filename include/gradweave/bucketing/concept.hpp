@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/description.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/manifest.hpp>
@@ -21,6 +22,8 @@ namespace gradweave {
 struct slot_size {
   element_kind kind = element_kind::float32;
   std::size_t bytes = 0;
+
+  std::size_t elements() const { return bytes / element_bytes(kind); }
 };
 
 /// A slot that became ready, and when, counted from the start of the step.
@@ -36,8 +39,8 @@ struct bucketing_input {
   std::span<const ready_event> observed;
 };
 
-/// Buckets in launch order, each a list of slots. Every slot is in exactly one bucket; the slots of a bucket share one
-/// element kind.
+/// Buckets in launch order, each a list of slots of one element kind. Every slot is listed: once to travel whole, n times
+/// to be cut into n slices (`slice_at`), of which each stands where it is listed, in their order.
 struct bucket_plan {
   std::vector<std::vector<slot>> buckets;
   friend bool operator==(const bucket_plan&, const bucket_plan&) = default;
@@ -45,8 +48,8 @@ struct bucket_plan {
 
 /// Empty where `plan` is valid for `slots`, else a sentence that says what is wrong with it.
 inline std::string plan_fault(const bucket_plan& plan, std::span<const slot_size> slots) {
-  std::vector<bool> seen(slots.size(), false);
-  std::size_t placed = 0;
+  std::vector<std::size_t> listed(slots.size(), 0);
+  std::size_t missing = slots.size();
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const std::string here = "bucket " + std::to_string(b);
     if (plan.buckets[b].empty()) {
@@ -56,17 +59,43 @@ inline std::string plan_fault(const bucket_plan& plan, std::span<const slot_size
       if (member.index >= slots.size()) {
         return here + " names slot " + std::to_string(member.index) + " of " + std::to_string(slots.size());
       }
-      if (seen[member.index]) {
-        return here + " repeats slot " + std::to_string(member.index);
+      if (const std::size_t most = slices_max(slots[member.index].elements()); listed[member.index] == most) {
+        return here + " repeats slot " + std::to_string(member.index) +
+               (most == 1 ? ", which is too small to be cut"
+                          : ", which can be cut into " + std::to_string(most) + " slices, not more");
       }
       if (slots[member.index].kind != slots[plan.buckets[b].front().index].kind) {
         return here + " mixes element kinds";
       }
-      seen[member.index] = true;
-      ++placed;
+      missing -= listed[member.index]++ == 0 ? 1 : 0;
     }
   }
-  return placed == slots.size() ? "" : std::to_string(slots.size() - placed) + " slots are in no bucket";
+  return missing == 0 ? "" : std::to_string(missing) + " slots are in no bucket";
+}
+
+/// Calls `visit(bucket, which, slot_slice)` for what buckets hold, in the plan's order: whole slots, and slices, of which
+/// neighbours in a bucket count as one. The plan is valid for `slots`.
+template <std::invocable<std::size_t, slot, slot_slice> Visit>
+void for_each_slice(const bucket_plan& plan, std::span<const slot_size> slots, Visit&& visit) {
+  std::vector<slice_place> places(slots.size(), {0, 0});
+  for (const auto& members : plan.buckets) {
+    for (const slot which : members) {
+      ++places[which.index].of;
+    }
+  }
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    const auto& members = plan.buckets[b];
+    slot_slice run;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      slice_place& place = places[members[i].index];
+      const slot_slice next = slice_at(slots[members[i].index].elements(), place);
+      ++place.number;
+      run = i != 0 && members[i - 1] == members[i] ? slot_slice{run.begin, run.elements + next.elements} : next;
+      if (i + 1 == members.size() || members[i + 1] != members[i]) {
+        visit(b, members[i], run);
+      }
+    }
+  }
 }
 
 /// Atom: `plan(input)`, const, returns a bucket_plan.

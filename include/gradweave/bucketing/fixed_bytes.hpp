@@ -19,7 +19,7 @@
 
 namespace gradweave::bucketing {
 
-/// Caps of a bucket's size. A slot is never split, and a bucket is closed once it has reached its cap, so buckets
+/// Caps of a bucket's size. Slots are not cut, and a bucket is closed once it has reached its cap, so buckets
 /// overshoot: the behaviour of PyTorch's DistributedDataParallel (Li et al., VLDB 2020, section 3.2).
 struct bucket_caps {
   std::size_t bucket_bytes_max = std::size_t{25} << 20;  ///< all but the first

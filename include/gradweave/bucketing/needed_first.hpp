@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,18 +19,21 @@
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/bucketing/fixed_bytes.hpp>
 #include <gradweave/bucketing/ready_order.hpp>
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/element.hpp>
 #include <gradweave/manifest.hpp>
 
 namespace gradweave::bucketing {
 
 /// What: small buckets as ready_order fills them, launched as a priority lane would: whenever the lane is free, of the
-/// buckets that are complete the one with the slot that was registered first, which a forward pass reaches first. Models:
+/// buckets that are complete the one with the slot that was registered first, which a forward pass reaches first. A slot of
+/// two caps or more goes in slices of a cap or more, and what is needed before it overtakes between them. Models:
 /// bucketing_policy. Semantics: begins as fixed_bytes does; plans anew after step 0, and after step 1, since ready times of
 /// a cold start mislead. What is ready when is what rank 0 observed, and how long a bucket takes is `cost`: where a step
-/// goes otherwise the order stays, and a bucket waits for one that is late. A bucket is what can be overtaken; a slot is
-/// never split. It gains where the trainer waits for single slots (`wait`) and communication is longer than the backward
-/// pass; otherwise it ends when ready_order with the same caps ends. DISTRIBUTED_BUCKET_SIZE overrides the cap. Failure:
+/// goes otherwise the order stays, and a bucket waits for one that is late; costs that are too high make the lane wait. Slices that nothing overtakes travel as one
+/// bucket. It gains where the trainer waits for single slots (`wait`) and communication is longer than the backward pass;
+/// otherwise it ends when ready_order with the same caps ends. DISTRIBUTED_BUCKET_SIZE overrides the cap. Failure:
 /// contract_violation on a malformed variable or costs that are no times.
 /// Example: `bucketing::needed_first{.cost = bucketing::measure_cost(backend)}`.
 struct needed_first {
@@ -40,8 +44,7 @@ struct needed_first {
 
   bucket_plan plan(const bucketing_input& input) const {
     cost.check();
-    bucket_plan by_readiness = ready_order{caps}.plan(input);
-    return input.observed.empty() ? by_readiness : prioritized(std::move(by_readiness), input);
+    return input.observed.empty() ? ready_order{caps}.plan(input) : prioritized(input);
   }
 
   bool replans_after(std::uint64_t step) const { return step <= 1; }
@@ -55,37 +58,89 @@ struct needed_first {
   }
 
  private:
-  /// Buckets become complete in the order of the plan.
-  bucket_plan prioritized(bucket_plan plan, const bucketing_input& input) const {
+  /// A bucket, or a slot in slices, of which the next one goes when its turn comes.
+  struct job {
+    std::vector<slot> members;
+    double complete_s = 0;
+    std::uint32_t first = UINT32_MAX;  // of its slots: when it is needed
+    slice_place next = {};
+  };
+
+  std::size_t slices_of(const slot_size& size) const {
+    const std::size_t cap = std::max<std::size_t>(1, caps.bucket_bytes_max);
+    return std::clamp<std::size_t>(size.bytes / cap, 1, slices_max(size.elements()));
+  }
+
+  /// In the order in which they become complete.
+  std::vector<job> jobs_of(const bucketing_input& input) const {
+    std::vector<job> jobs;
+    std::vector<slot> small;
+    for (const slot which : order_of_readiness(input.slots.size(), input.observed)) {
+      if (const std::size_t slices = slices_of(input.slots[which.index]); slices == 1) {
+        small.push_back(which);
+      } else {
+        jobs.push_back({.members = {which}, .next = {0, slices}});
+      }
+    }
+    for (auto& members : fill_buckets(input.slots, small, caps).buckets) {
+      jobs.push_back({.members = std::move(members)});
+    }
     const std::vector<double> ready_s = ready_times(input);
-    using needed = std::pair<std::uint32_t, std::size_t>;  // its first slot, which bucket
+    for (job& each : jobs) {
+      for (const slot which : each.members) {
+        each.complete_s = std::max(each.complete_s, ready_s[which.index]);
+        each.first = std::min(each.first, which.index);
+      }
+    }
+    std::stable_sort(jobs.begin(), jobs.end(), [](const job& a, const job& b) { return a.complete_s < b.complete_s; });
+    return jobs;
+  }
+
+  /// Of what goes next of a job.
+  static std::size_t bytes_of(const job& of, std::span<const slot_size> slots) {
+    std::size_t bytes = 0;
+    for (const slot which : of.members) {
+      const slot_size& size = slots[which.index];
+      bytes += slice_at(size.elements(), of.next).elements * element_bytes(size.kind);
+    }
+    return bytes;
+  }
+
+  /// A slice that follows on one of its own slot joins that one's bucket, since nothing comes between them.
+  bucket_plan prioritized(const bucketing_input& input) const {
+    std::vector<job> jobs = jobs_of(input);
+    using needed = std::pair<std::uint32_t, std::size_t>;  // its first slot, which job
     std::priority_queue<needed, std::vector<needed>, std::greater<>> complete;
     bucket_plan launched;
     double free_s = 0;
-    for (std::size_t next = 0; launched.buckets.size() < plan.buckets.size();) {
-      for (; next < plan.buckets.size(); ++next) {
-        const auto& members = plan.buckets[next];
-        double complete_s = 0;
-        std::uint32_t first = UINT32_MAX;
-        for (const slot which : members) {
-          complete_s = std::max(complete_s, ready_s[which.index]);
-          first = std::min(first, which.index);
-        }
+    std::size_t last = jobs.size();
+    for (std::size_t next = 0; next < jobs.size() || !complete.empty();) {
+      for (; next < jobs.size(); ++next) {
         if (complete.empty()) {
-          free_s = std::max(free_s, complete_s);  // the lane has waited for it
-        } else if (complete_s > free_s) {
+          free_s = std::max(free_s, jobs[next].complete_s);  // the lane has waited for it
+        } else if (jobs[next].complete_s > free_s) {
           break;
         }
-        complete.emplace(first, next);
+        complete.emplace(jobs[next].first, next);
       }
-      auto& members = plan.buckets[complete.top().second];
-      complete.pop();
-      std::size_t bytes = 0;
-      for (const slot which : members) {
-        bytes += input.slots[which.index].bytes;
+      job& top = jobs[complete.top().second];
+      if (complete.top().second == last) {
+        launched.buckets.back().push_back(top.members.front());
+        free_s += cost.seconds(bytes_of(top, input.slots)) - cost.seconds(0);
+      } else {
+        launched.buckets.push_back(top.members);
+        free_s += cost.seconds(bytes_of(top, input.slots));
       }
-      free_s += cost.seconds(bytes);
-      launched.buckets.push_back(std::move(members));
+      last = complete.top().second;
+      if (++top.next.number == top.next.of) {
+        complete.pop();
+      }
+    }
+    for (auto& members : launched.buckets) {
+      const bool is_cut = members.front() == members.back();
+      if (is_cut && members.size() == slices_of(input.slots[members.front().index])) {
+        members.resize(1);  // nothing has overtaken it
+      }
     }
     return launched;
   }

@@ -20,12 +20,13 @@
 
 namespace gradweave {
 
-/// A slot's place in a bucket.
+/// The place in a bucket of a slot, or of a slice of one.
 struct bucket_member {
   slot which;
   std::size_t begin = 0;  ///< position in the bucket, in elements
   std::size_t elements = 0;
   std::string_view name = {};  ///< of the slot
+  std::size_t slot_begin = 0;  ///< where a slice begins in its slot, in elements
 };
 
 /// What a program is made for: a bucket's members in order, and the memory that they lie in.

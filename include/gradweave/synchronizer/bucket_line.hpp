@@ -3,7 +3,6 @@
 /// state machine that never blocks.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
+#include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/overlap/concept.hpp>
 #include <gradweave/synchronizer/averager.hpp>
@@ -69,7 +69,7 @@ class bucket_line {
 
   /// From the caller: sleeps until the gradient of `which` is an average here, or release_waiting() is called.
   void wait_for(slot which) const {
-    for (std::size_t done = reduced_.load(std::memory_order_acquire); done <= buckets_.bucket_of(which);
+    for (std::size_t done = reduced_.load(std::memory_order_acquire); done <= buckets_.last_bucket_of(which);
          done = reduced_.load(std::memory_order_acquire)) {
       reduced_.wait(done, std::memory_order_acquire);
     }
@@ -189,20 +189,25 @@ class bucket_line {
     non_finite_ += current.program->non_finite();
     average_.complete(current.kind, current.memory);
     gradweave::after_reduction(*current.program);
-    const std::span<const slot> ready = ready_members(current);
-    std::ranges::for_each(ready, [&](slot which) { gradients_.copy_back(which); });
+    for (const bucket_member& member : current.members) {
+      if (gradients_.is_ready(member.which)) {
+        gradients_.copy_back(member.which, {member.slot_begin, member.elements});
+      }
+    }
     meter_.bucket_ends(current.completed(), current.bytes(), backend_.payload_bytes_sent());
-    tell_reduced(ready);
+    tell_reduced(ready_members(current));
     ++next_bucket_;
     stage_ = 0;
     count_reduced(next_bucket_);
   }
 
-  /// But for those that came as zeros, from nowhere. Valid until the next call.
+  /// The slots of which nothing is missing once the bucket is there, but for those that came as zeros, from nowhere. Valid
+  /// until the next call.
   std::span<const slot> ready_members(const bucket<program_type>& of) {
     members_.clear();
     for (const bucket_member& member : of.members) {
-      if (gradients_.is_ready(member.which)) {
+      const std::size_t bytes_there = (member.slot_begin + member.elements) * element_bytes(of.kind);
+      if (gradients_.is_ready(member.which) && bytes_there == gradients_.range(member.which).size()) {
         members_.push_back(member.which);
       }
     }

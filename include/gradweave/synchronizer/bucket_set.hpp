@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <gradweave/bucketing/concept.hpp>
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/extent.hpp>
@@ -54,22 +56,22 @@ class bucket_set {
     plan_ = std::move(plan);
     ++version_;
     scratch_bytes_ = 0;
-    bucket_of_.resize(gradients.size());
+    const std::vector<slot_size> sizes = gradients.sizes();
     std::vector<bucket<Program>> made(plan_.buckets.size());
-    for (std::size_t b = 0; b < made.size(); ++b) {
+    for_each_slice(plan_, sizes, [&](std::size_t b, slot which, slot_slice part) {
       bucket<Program>& each = made[b];
-      each.kind = gradients.entries()[plan_.buckets[b].front().index].gradient.kind();
-      for (const slot which : plan_.buckets[b]) {
-        const gradient_view& gradient = gradients.entries()[which.index].gradient;
-        bucket_of_[which.index] = static_cast<std::uint32_t>(b);
-        each.members.push_back({which, each.elements, gradient.elements(), gradients.name(which)});
-        append_extent(each.memory, gradients.memory(which), gradient.bytes());
-        each.elements += gradient.elements();
-      }
+      each.kind = sizes[which.index].kind;
+      const std::size_t width = element_bytes(each.kind);
+      each.members.push_back({which, each.elements, part.elements, gradients.name(which), part.begin});
+      append_extent(each.memory, gradients.memory(which) + part.begin * width, part.elements * width);
+      each.elements += part.elements;
+    });
+    for (bucket<Program>& each : made) {
       each.program.emplace(compression.prepare({each.kind, each.elements, each.members, each.memory}, world));
       scratch_bytes_ = std::max(scratch_bytes_, each.program->scratch_bytes());
     }
     buckets_ = std::move(made);
+    list_buckets_of(sizes.size());
   }
 
   void begin_step() {
@@ -79,18 +81,21 @@ class bucket_set {
     }
   }
 
-  /// Counts `which` as ready. True where that completes its bucket. From any thread.
+  /// Counts `which` as ready, with all its slices. True where that completes a bucket. From any thread.
   bool count_down(slot which) {
-    bucket<Program>& its = buckets_[bucket_of_[which.index]];
-    if (its.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) {
-      return false;
+    bool completes = false;
+    for (std::size_t i = listed_[which.index]; i != listed_[which.index + 1]; ++i) {
+      bucket<Program>& its = buckets_[buckets_of_[i]];
+      if (its.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        its.completed_at.store(std::chrono::steady_clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+        completes = true;
+      }
     }
-    its.completed_at.store(std::chrono::steady_clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    return true;
+    return completes;
   }
 
-  /// The number of the bucket that `which` is in.
-  std::size_t bucket_of(slot which) const { return bucket_of_[which.index]; }
+  /// The number of the bucket with which all of `which` has arrived.
+  std::size_t last_bucket_of(slot which) const { return buckets_of_[listed_[which.index + 1] - 1]; }
 
   std::size_t size() const { return buckets_.size(); }
   bucket<Program>& operator[](std::size_t b) { return buckets_[b]; }
@@ -104,10 +109,28 @@ class bucket_set {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
+  void list_buckets_of(std::size_t slots) {
+    listed_.assign(slots + 1, 0);
+    for (const bucket<Program>& each : buckets_) {
+      for (const bucket_member& member : each.members) {
+        ++listed_[member.which.index + 1];
+      }
+    }
+    std::partial_sum(listed_.begin(), listed_.end(), listed_.begin());
+    std::vector<std::size_t> next = listed_;
+    buckets_of_.resize(listed_.back());
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      for (const bucket_member& member : buckets_[b].members) {
+        buckets_of_[next[member.which.index]++] = static_cast<std::uint32_t>(b);
+      }
+    }
+  }
+
   bucket_plan plan_;
   std::uint32_t version_ = 0;
   std::vector<bucket<Program>> buckets_;
-  std::vector<std::uint32_t> bucket_of_;  // slot: its bucket
+  std::vector<std::size_t> listed_;        // slot: where its buckets begin in the list below
+  std::vector<std::uint32_t> buckets_of_;  // the one of a slot, or those of its slices in order; slot by slot
   std::size_t scratch_bytes_ = 0;
 };
 

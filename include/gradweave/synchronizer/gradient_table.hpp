@@ -13,6 +13,8 @@
 
 #include <gradweave/assert.hpp>
 #include <gradweave/bucketing/concept.hpp>
+#include <gradweave/bucketing/slice.hpp>
+#include <gradweave/element.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/memory_space.hpp>
 #include <gradweave/synchronizer/arena_layout.hpp>
@@ -155,11 +157,12 @@ class gradient_table {
   /// Whether the gradient lives in the tensor, not where the collectives work.
   bool is_copied(slot which) const { return states_[which.index].copied; }
 
-  /// Copies a reduced gradient to where it came from, if it does not live in the arena.
-  void copy_back(slot which) {
+  /// Copies a reduced gradient, or a slice of it, to where it came from, if it does not live in the arena.
+  void copy_back(slot which, slot_slice part) {
     const state& each = states_[which.index];
     if (each.copied) {
-      std::memcpy(each.tensor, each.memory, each.bytes);
+      const std::size_t width = element_bytes(entries()[which.index].gradient.kind());
+      std::memcpy(each.tensor + part.begin * width, each.memory + part.begin * width, part.elements * width);
     }
   }
 
@@ -167,7 +170,7 @@ class gradient_table {
   void copy_out(slot which) {
     if (is_copied(which)) {
       states_[which.index].tensor = entries()[which.index].gradient.data();
-      copy_back(which);
+      copy_back(which, {0, entries()[which.index].gradient.elements()});
     }
   }
 

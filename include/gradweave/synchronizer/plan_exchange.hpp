@@ -10,14 +10,14 @@
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/manifest.hpp>
 #include <gradweave/synchronizer/agreement.hpp>
 
 namespace gradweave::detail {
 
-/// As numbers: for each slot in launch order its index, with the top bit set where a bucket begins. The length is the
-/// number of slots, which all ranks know.
+/// As numbers: what buckets list in launch order, with the top bit set where a bucket begins.
 inline std::vector<std::uint32_t> encode_plan(const bucket_plan& plan) {
   std::vector<std::uint32_t> numbers;
   for (const auto& members : plan.buckets) {
@@ -41,27 +41,42 @@ inline bucket_plan decode_plan(std::span<const std::uint32_t> numbers) {
   return plan;
 }
 
+/// How much a valid plan lists at most.
+inline std::size_t listed_max(std::span<const slot_size> slots) {
+  std::size_t most = 0;
+  for (const slot_size& each : slots) {
+    most += slices_max(each.elements());
+  }
+  return most;
+}
+
 /// The plan that rank 0's policy makes, on every rank. Throws sync_error(plan_invalid) where it is no valid plan for
 /// `slots`.
 template <host_backend Backend, bucketing_policy Bucketing>
 bucket_plan agree_on_plan(Backend& backend, const Bucketing& bucketing, std::span<const slot_size> slots,
                           std::span<const ready_event> observed) {
   bucket_plan plan;
-  const auto check = [&](const char* whose) {
-    if (const std::string fault = plan_fault(plan, slots); !fault.empty()) {
+  const auto check = [&](const char* whose, const std::string& fault) {
+    if (!fault.empty()) {
       throw sync_error({errc::plan_invalid, 0, -1, -1, {}, whose + fault});
     }
   };
   if (backend.rank() == 0) {
     plan = bucketing.plan({slots, observed});
-    check("the bucketing policy returned a wrong plan: ");
+    check("the bucketing policy returned a wrong plan: ", plan_fault(plan, slots));
   }
   if (backend.size() > 1) {
+    constexpr const char* damaged = "rank 0's plan arrived damaged: ";
     std::vector<std::uint32_t> numbers = encode_plan(plan);
-    numbers.resize(slots.size());
+    std::uint64_t count = numbers.size();
+    broadcast_bytes(backend, 0, std::as_writable_bytes(std::span(&count, 1)));
+    const std::size_t most = listed_max(slots);
+    check(damaged,
+          count <= most ? "" : "it lists " + std::to_string(count) + " slots and slices of " + std::to_string(most));
+    numbers.resize(count);
     broadcast_bytes(backend, 0, std::as_writable_bytes(std::span(numbers)));
     plan = decode_plan(numbers);
-    check("rank 0's plan arrived damaged: ");
+    check(damaged, plan_fault(plan, slots));
   }
   return plan;
 }

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include <gradweave/bucketing/concept.hpp>
+#include <gradweave/bucketing/slice.hpp>
 #include <gradweave/description.hpp>
 #include <gradweave/diagnostics/options.hpp>
 #include <gradweave/element.hpp>
@@ -23,16 +25,18 @@ inline std::string plan_in_words(const bucket_plan& plan, const gradient_table& 
   constexpr std::size_t listed_max = 32;
   std::string text = "  plan: " + std::to_string(gradients.size()) + " gradients in " +
                      std::to_string(plan.buckets.size()) + " buckets\n";
+  const std::vector<slot_size> sizes = gradients.sizes();
+  std::vector<std::size_t> bytes(plan.buckets.size());
+  std::vector<bool> cut(plan.buckets.size());
+  for_each_slice(plan, sizes, [&](std::size_t b, slot which, slot_slice part) {
+    bytes[b] += part.elements * element_bytes(sizes[which.index].kind);
+    cut[b] = cut[b] || part.elements != sizes[which.index].elements();
+  });
   for (std::size_t b = 0; b < std::min(plan.buckets.size(), listed_max); ++b) {
-    std::size_t bytes = 0;
-    for (const slot each : plan.buckets[b]) {
-      bytes += gradients.entries()[each.index].gradient.bytes();
-    }
     const slot first = plan.buckets[b].front(), last = plan.buckets[b].back();
-    text += "    bucket " + std::to_string(b) + ": " + bytes_in_words(bytes) + " " +
-            std::string(element_name(gradients.entries()[first.index].gradient.kind())) + ", '" +
-            gradients.name(first) + "'" + (plan.buckets[b].size() == 1 ? "" : " to '" + gradients.name(last) + "'") +
-            "\n";
+    text += "    bucket " + std::to_string(b) + ": " + bytes_in_words(bytes[b]) + " " +
+            std::string(element_name(sizes[first.index].kind)) + ", '" + gradients.name(first) + "'" +
+            (first == last ? "" : " to '" + gradients.name(last) + "'") + (cut[b] ? ", in slices\n" : "\n");
   }
   return plan.buckets.size() <= listed_max ? text : text + "    and further ones\n";
 }

@@ -27,7 +27,8 @@ std::optional<failure> fault_of_uses(const gradient_table& gradients, const buck
     }
     for (const bucket_member& member : buckets[b].members) {
       const std::uint32_t uses = gradients.uses(member.which);
-      if (gradients.is_ready(member.which) || (uses == 0 && rule == unused::zero_fill)) {
+      const bool is_told = member.slot_begin != 0;  // with the first slice
+      if (is_told || gradients.is_ready(member.which) || (uses == 0 && rule == unused::zero_fill)) {
         continue;
       }
       if (!cause) {

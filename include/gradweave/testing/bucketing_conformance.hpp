@@ -92,7 +92,7 @@ inline std::vector<bucketing_case> bucketing_cases(const bucketing_conformance_o
 
 }  // namespace detail
 
-/// Checks that plans hold each slot exactly once whatever is asked and was observed, and that the policy is a pure
+/// Checks that plans are valid whatever is asked and was observed, and that the policy is a pure
 /// function: the same question gets the same answer from it, from its copy, in any order of questions.
 template <bucketing_policy Policy>
 conformance_report check_bucketing(const Policy& policy, const bucketing_conformance_options& options = {}) {
