@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <gradweave/assert.hpp>
+#include <gradweave/config.hpp>
 #include <gradweave/element/bfloat16.hpp>
 #include <gradweave/element/float16.hpp>
 
@@ -174,10 +175,11 @@ struct float_encoding<element_kind::bfloat16> {
 /// answer of std::isfinite for granted, does not change it.
 template <element T>
   requires(is_floating(element_kind_of<T>))
-constexpr bool is_finite(T value) noexcept {
+GRADWEAVE_HOST_DEVICE constexpr bool is_finite(T value) noexcept {
   using encoding = detail::float_encoding<element_kind_of<T>>;
   using integer = typename encoding::integer;
-  return (std::bit_cast<integer>(value) & std::numeric_limits<integer>::max()) < encoding::infinity;
+  constexpr integer magnitude = std::numeric_limits<integer>::max();
+  return (__builtin_bit_cast(integer, value) & magnitude) < encoding::infinity;
 }
 
 }  // namespace gradweave
