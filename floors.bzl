@@ -71,6 +71,7 @@ FLOORS = [
             "backend/scheduled.hpp",
             "bucketing/*.hpp",
             "compression/*.hpp",
+            "device/*.hpp",
             "launch.hpp",
             "one_of.hpp",
             "overlap/*.hpp",
@@ -128,6 +129,14 @@ FLOORS = [
             "backend/tls.hpp",
             "transport/tls.hpp",
         ],
+    },
+    # For nvcc. `needs` names what a system may lack: the target is skipped there, and no test of the other floors takes it.
+    {
+        "name": "cuda",
+        "floor": 5,
+        "needs": "cuda",
+        "sdk": ["@cuda//:cudart"],
+        "headers": ["device/*.cuh"],
     },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {

@@ -169,6 +169,10 @@ struct float_encoding<element_kind::bfloat16> {
   static constexpr integer infinity = 0x7f80, canonical_nan = 0x7fc0;
 };
 
+/// A constant, since what runs on a device may not call numeric_limits.
+template <class Integer>
+inline constexpr Integer all_but_sign = std::numeric_limits<Integer>::max();
+
 }  // namespace detail
 
 /// Whether a floating element is neither infinity nor NaN. Looks at bits: -ffast-math, under which compilers take the
@@ -178,8 +182,7 @@ template <element T>
 GRADWEAVE_HOST_DEVICE constexpr bool is_finite(T value) noexcept {
   using encoding = detail::float_encoding<element_kind_of<T>>;
   using integer = typename encoding::integer;
-  constexpr integer magnitude = std::numeric_limits<integer>::max();
-  return (__builtin_bit_cast(integer, value) & magnitude) < encoding::infinity;
+  return (__builtin_bit_cast(integer, value) & detail::all_but_sign<integer>) < encoding::infinity;
 }
 
 }  // namespace gradweave

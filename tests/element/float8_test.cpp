@@ -112,9 +112,9 @@ TEST_CASE_TEMPLATE("float8: agrees with a search for the nearest across all expo
   for (std::uint32_t high = 0; high < 0x7f80; high += 3) {
     for (const std::uint32_t low : {0x0000u, 0x0001u, 0x7fffu, 0xffffu}) {
       const std::uint32_t single = high << 16 | low;
-      const double value = (single >> 23) == 0 ? std::ldexp(single, -149)
-                                               : std::ldexp((single & 0x7f'ffffu) | 0x80'0000u,
-                                                            static_cast<int>(single >> 23) - 150);
+      const double value = (single >> 23) == 0
+                               ? std::ldexp(single, -149)
+                               : std::ldexp((single & 0x7f'ffffu) | 0x80'0000u, static_cast<int>(single >> 23) - 150);
       const std::uint32_t expected = value > 1e6 ? overflown<Float8> : nearest<Float8>(value, false);
       CAPTURE(single);
       REQUIRE(encoded<Float8>(single) == expected);

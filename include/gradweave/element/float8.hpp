@@ -118,8 +118,8 @@ GRADWEAVE_HOST_DEVICE constexpr float from_float8(Float8 value, int exponent = 0
   const std::uint32_t sign = (value.bits & 0x80u) << 24;
   const std::uint32_t code = value.bits & 0x7fu;
   if (code > format::largest) {
-    return __builtin_bit_cast(float, code == format::overflow && format::overflow != format::nan ? sign | 0x7f80'0000u
-                                                                                                 : 0x7fc0'0000u);
+    return __builtin_bit_cast(
+        float, code == format::overflow && format::overflow != format::nan ? sign | 0x7f80'0000u : 0x7fc0'0000u);
   }
   if (code == 0) {
     return __builtin_bit_cast(float, sign);
@@ -142,8 +142,8 @@ GRADWEAVE_HOST_DEVICE constexpr float from_float8(Float8 value, int exponent = 0
     return __builtin_bit_cast(float, sign | ((static_cast<std::uint32_t>(scaled + 126) << 23) + significand));
   }
   const std::int64_t dropped = -126 - scaled;
-  return __builtin_bit_cast(
-      float, dropped > 24 ? sign : sign | detail::rounded_shift(significand, static_cast<int>(dropped)));
+  return __builtin_bit_cast(float,
+                            dropped > 24 ? sign : sign | detail::rounded_shift(significand, static_cast<int>(dropped)));
 }
 
 GRADWEAVE_HOST_DEVICE constexpr float to_float32(float8_e4m3 value) noexcept { return from_float8(value); }
