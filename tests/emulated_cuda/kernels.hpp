@@ -45,9 +45,8 @@ class kernels {
 
   void scatter(stream on, extent_table& table, const std::byte* packed, gradweave::scatter_summary* summary) const {
     gradweave::detail::check_packed(packed);
-    launch("scatter", on, [&table, from = alias_of(packed), to = alias_of(summary)] {
-      twins().scatter({}, table, from, to);
-    });
+    launch("scatter", on,
+           [&table, from = alias_of(packed), to = alias_of(summary)] { twins().scatter({}, table, from, to); });
   }
 
   void scale(stream on, const gradweave::scale_request& request) const {

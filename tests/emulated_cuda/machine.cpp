@@ -21,6 +21,7 @@ void machine::begin(int count) {
   is_stopping = false;
   devices.assign(static_cast<std::size_t>(count), {});
   current_device = 0;
+  last_error = cudaSuccess;
 }
 
 void machine::end() {
@@ -71,8 +72,8 @@ void machine::run(const std::shared_ptr<stream_state>& stream) {
     operation next = std::move(stream->queue.front());
     stream->queue.pop_front();
     wait_on(*stream, lock, [&] {
-      return is_stopping || std::all_of(next.after.begin(), next.after.end(),
-                                        [](const point& each) { return each.is_reached(); });
+      return is_stopping ||
+             std::all_of(next.after.begin(), next.after.end(), [](const point& each) { return each.is_reached(); });
     });
     if (is_stopping) {
       break;

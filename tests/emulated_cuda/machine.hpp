@@ -154,6 +154,7 @@ inline thread_local stream_state* own_stream = nullptr;
 /// True while this thread runs a host function of a stream, where CUDA may not be called.
 inline thread_local bool is_in_host_function = false;
 inline thread_local int current_device = 0;
+inline thread_local cudaError_t last_error = cudaSuccess;
 
 /// NCCL's part of a session's end and of live().
 void forget_communicators();

@@ -35,11 +35,11 @@ struct ncclComm {
   int rank = 0;
   int device = 0;
   bool is_blocking = true;
-  bool is_ready = false;   ///< set-up was seen to be over
-  bool is_over = false;    ///< aborted or dropped: kernels leave
+  bool is_ready = false;  ///< set-up was seen to be over
+  bool is_over = false;   ///< aborted or dropped: kernels leave
   int polls_left = 0;
-  int kernels = 0;             ///< on their way
-  int running = 0;             ///< of those, how many a stream has got to
+  int kernels = 0;  ///< on their way
+  int running = 0;  ///< of those, how many a stream has got to
   bool is_finalizing = false;
   ncclResult_t error = ncclSuccess;
   std::uint64_t splits = 0;
@@ -103,7 +103,8 @@ ncclResult_t call_of(const char* function, ncclComm_t handle, Body&& body) {
 
 /// Whether something that was answered with ncclInProgress still is.
 bool is_in_progress(const ncclComm& it) {
-  return !it.is_ready || !it.waiting.empty() || (it.is_finalizing && it.kernels > 0) || (it.splitting != nullptr && !it.splitting->is_done);
+  return !it.is_ready || !it.waiting.empty() || (it.is_finalizing && it.kernels > 0) ||
+         (it.splitting != nullptr && !it.splitting->is_done);
 }
 
 /// Until then it may be asked how far it is, and no more.
@@ -221,9 +222,8 @@ ncclResult_t launch_or_wait(machine& all, const communicator& by, std::vector<gr
     return ncclSuccess;
   }
   by->polls_left = all.progress_polls;
-  by->waiting.push_back([&all, by = by.get(), calls = std::move(calls)] {
-    launch(all, communicators::get().open.at(by), calls);
-  });
+  by->waiting.push_back(
+      [&all, by = by.get(), calls = std::move(calls)] { launch(all, communicators::get().open.at(by), calls); });
   return ncclInProgress;
 }
 
@@ -241,7 +241,8 @@ ncclResult_t end_group(machine& all, lock_type& lock) {
   }
   while (!calls.empty()) {
     const communicator by = calls.front().by;
-    const auto rest = std::stable_partition(calls.begin(), calls.end(), [&](const auto& each) { return each.by == by; });
+    const auto rest =
+        std::stable_partition(calls.begin(), calls.end(), [&](const auto& each) { return each.by == by; });
     const ncclResult_t launched = launch_or_wait(all, by, {calls.begin(), rest});
     result = launched == ncclSuccess ? result : launched;
     calls.erase(calls.begin(), rest);
@@ -281,8 +282,8 @@ ncclResult_t post(const char* function, ncclComm_t handle, cudaStream_t stream_h
         if (stream == nullptr || stream->device != by->device) {
           return refused(ncclInvalidArgument, "the stream is not one of the communicator's device");
         }
-        const bool names_rank = signature.root >= 0 && signature.root < by->ranks->size() && peer >= 0 &&
-                                peer < by->ranks->size();
+        const bool names_rank =
+            signature.root >= 0 && signature.root < by->ranks->size() && peer >= 0 && peer < by->ranks->size();
         if (!names_rank || signature.type < 0 || signature.type >= ncclNumTypes || signature.operation < 0 ||
             signature.operation >= ncclNumOps) {
           return refused(ncclInvalidArgument, "no such rank, type or operation");
@@ -470,8 +471,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ma
       auto child = std::make_shared<ncclComm>();
       child->ranks = std::make_shared<world>(1 << 10);  // never complete; the split replaces it
       child->device = by->device;
-      child->is_blocking = config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT ? by->is_blocking
-                                                                                          : config->blocking != 0;
+      child->is_blocking =
+          config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT ? by->is_blocking : config->blocking != 0;
       child->polls_left = all.progress_polls;
       *made = child.get();
       communicators::get().open[child.get()] = child;
@@ -514,17 +515,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
 
 /// What is on its way is waited for, or, where the communicator is not blocking, polled for.
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {
-  return call_of("ncclCommFinalize", handle, [&](machine& all, lock_type& lock, const communicator& it) -> ncclResult_t {
-    if (const ncclResult_t usable = check_usable(*it); usable != ncclSuccess) {
-      return usable;
-    }
-    it->is_finalizing = true;
-    if (!it->is_blocking) {
-      return it->kernels == 0 ? ncclSuccess : ncclInProgress;
-    }
-    all.changed.wait(lock, [&] { return all.is_stopping || it->is_over || it->kernels == 0; });
-    return ncclSuccess;
-  });
+  return call_of("ncclCommFinalize", handle,
+                 [&](machine& all, lock_type& lock, const communicator& it) -> ncclResult_t {
+                   if (const ncclResult_t usable = check_usable(*it); usable != ncclSuccess) {
+                     return usable;
+                   }
+                   it->is_finalizing = true;
+                   if (!it->is_blocking) {
+                     return it->kernels == 0 ? ncclSuccess : ncclInProgress;
+                   }
+                   all.changed.wait(lock, [&] { return all.is_stopping || it->is_over || it->kernels == 0; });
+                   return ncclSuccess;
+                 });
 }
 
 /// Waits for its kernels: one that never ends keeps it.
@@ -605,8 +607,7 @@ ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) {
     return ncclSuccess;
   }
-  const ncclResult_t result =
-      call("ncclGroupEnd", [](machine& all, lock_type& lock) { return end_group(all, lock); });
+  const ncclResult_t result = call("ncclGroupEnd", [](machine& all, lock_type& lock) { return end_group(all, lock); });
   group_calls.clear();  // where a fault kept it from being ended
   group_joins.clear();
   group_error = ncclSuccess;
@@ -615,7 +616,8 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t handle, cudaStream_t stream) {
-  return post("ncclAllReduce", handle, stream, {call_sort::all_reduce, count, type, operation}, {from, count, to, count});
+  return post("ncclAllReduce", handle, stream, {call_sort::all_reduce, count, type, operation},
+              {from, count, to, count});
 }
 
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,

@@ -317,8 +317,7 @@ TEST_CASE("emulated NCCL: a rank that is dropped leaves others waiting, told of 
       if (own.rank == 1) {
         emulated::drop(own.world, notice);
       }
-      const ncclResult_t launched =
-          ncclAllReduce(own.in, own.out, 4, ncclInt32, ncclSum, own.world, own.stream);
+      const ncclResult_t launched = ncclAllReduce(own.in, own.out, 4, ncclInt32, ncclSum, own.world, own.stream);
       if (own.rank == 1) {
         CHECK(cudaStreamSynchronize(own.stream) == cudaSuccess);
       } else if (notice == emulated::notice::remote_error) {
@@ -375,9 +374,7 @@ TEST_CASE("emulated NCCL: memory is registered, calls fail as wanted, and two ra
     CHECK(ncclMemFree(memory) == ncclSuccess);
 
     emulated::fail_call("ncclAllReduce", 2, ncclInternalError);
-    const auto reduce = [&] {
-      return ncclAllReduce(own.in, own.out, 1, ncclInt32, ncclSum, own.world, own.stream);
-    };
+    const auto reduce = [&] { return ncclAllReduce(own.in, own.out, 1, ncclInt32, ncclSum, own.world, own.stream); };
     CHECK(ncclGroupStart() == ncclSuccess);
     CHECK(reduce() == ncclSuccess);
     CHECK(reduce() == ncclInternalError);

@@ -18,13 +18,12 @@ using emulated_cuda::detail::current_device;
 using emulated_cuda::detail::device_state;
 using emulated_cuda::detail::event_state;
 using emulated_cuda::detail::is_in_host_function;
+using emulated_cuda::detail::last_error;
 using emulated_cuda::detail::machine;
 using emulated_cuda::detail::point;
 using emulated_cuda::detail::stream_state;
 
 using lock_type = std::unique_lock<std::mutex>;
-
-thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t noted(cudaError_t code) {
   if (code != cudaSuccess && code != cudaErrorNotReady) {  // which is an answer, not an error
@@ -264,9 +263,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return cudaErrorInvalidDevice;
     }
     // Two multiprocessors, so that a grid has to stride; a capability that all kernels are compiled for.
-    *value = attribute == cudaDevAttrMultiProcessorCount      ? 2
-             : attribute == cudaDevAttrComputeCapabilityMajor ? 9
-                                                              : 0;
+    *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
     return cudaSuccess;
   });
 }
@@ -284,9 +281,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return call("cudaDeviceSynchronize", [&](machine& all, lock_type& lock) {
-    return wait_for(all, lock, all.tails(current_device, true));
-  });
+  return call("cudaDeviceSynchronize",
+              [&](machine& all, lock_type& lock) { return wait_for(all, lock, all.tails(current_device, true)); });
 }
 
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
@@ -426,9 +422,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   });
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return record("cudaEventRecord", event, stream);
-}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return record("cudaEventRecord", event, stream); }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
   return record("cudaEventRecordWithFlags", event, stream);
 }

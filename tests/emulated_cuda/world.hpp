@@ -113,7 +113,8 @@ struct world {
     const std::size_t piece = what.count * type_bytes(what.type);
     std::vector<std::byte> result;
     std::vector<const std::byte*> sources;
-    std::transform(parts.begin(), parts.end(), std::back_inserter(sources), [](const posted& each) { return each->from; });
+    std::transform(parts.begin(), parts.end(), std::back_inserter(sources),
+                   [](const posted& each) { return each->from; });
     switch (what.sort) {
       case call_sort::broadcast: {
         const std::byte* const from = sources[static_cast<std::size_t>(what.root)];
