@@ -49,6 +49,9 @@ T* alias_of(T* pointer) {
   return static_cast<T*>(alias(pointer));
 }
 
+/// Whether the host may touch device memory that is allocated from now on. For code of kernels that runs on the host.
+void open_memory(bool opens);
+
 // ---- time and order -------------------------------------------------------------------------------------------------
 
 /// From now on the stream begins no operation, until it is released.

@@ -57,6 +57,7 @@ void machine::end() {
   }
   seed = 0;
   progress_polls = 0;
+  opens_memory = false;
 }
 
 void machine::run(const std::shared_ptr<stream_state>& stream) {
@@ -189,7 +190,8 @@ std::byte* machine::map_memory(std::size_t bytes, int device) {
     throw std::bad_alloc();
   }
   void* const own = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  void* const users = ::mmap(nullptr, mapped_bytes, PROT_NONE, MAP_SHARED, file, 0);
+  const int access = opens_memory ? PROT_READ | PROT_WRITE : PROT_NONE;
+  void* const users = ::mmap(nullptr, mapped_bytes, access, MAP_SHARED, file, 0);
   ::close(file);
   if (own == MAP_FAILED || users == MAP_FAILED) {
     throw std::bad_alloc();
@@ -333,6 +335,12 @@ bool settle() {
     return settled;
   });
   return at_end;
+}
+
+void open_memory(bool opens) {
+  machine& all = machine::get();
+  std::lock_guard lock(all.mutex);
+  all.opens_memory = opens;
 }
 
 void shuffle(std::uint64_t seed) {

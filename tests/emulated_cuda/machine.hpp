@@ -140,6 +140,7 @@ class machine {
   std::vector<armed_fault> faults;
   std::uint64_t seed = 0;
   int progress_polls = 0;
+  bool opens_memory = false;
 
  private:
   void run(const std::shared_ptr<stream_state>& stream);
