@@ -130,12 +130,13 @@ FLOORS = [
             "transport/tls.hpp",
         ],
     },
-    # For nvcc. `needs` names what a system may lack: the target is skipped there, and no test of the other floors takes it.
+    # For nvcc. `needs` names what a system may lack: the target is skipped there, and no test of the other floors takes it. Headers of
+    # CUDA only: a program links @cuda//:cudart, and a test may link something else.
     {
         "name": "cuda",
         "floor": 5,
         "needs": "cuda",
-        "sdk": ["@cuda//:cudart"],
+        "sdk": ["@cuda//:cudart_headers"],
         "headers": ["device/*.cuh"],
     },
     # Knows the concepts and none of their models: the umbrella header names the defaults.

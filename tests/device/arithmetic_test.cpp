@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -15,12 +16,12 @@ namespace detail = gradweave::detail;
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
 TEST_CASE("canonical: makes NaNs one and leaves everything else") {
-  CHECK(std::bit_cast<std::uint32_t>(detail::canonical(-nan)) == 0x7fc0'0000u);
+  CHECK(std::bit_cast<std::uint32_t>(detail::canonical(-not_a_number)) == 0x7fc0'0000u);
   CHECK(std::bit_cast<std::uint64_t>(detail::canonical(-std::numeric_limits<double>::quiet_NaN())) ==
         0x7ff8'0000'0000'0000u);
   CHECK(detail::canonical(-infinity) == -infinity);
@@ -31,7 +32,7 @@ TEST_CASE("encode_element: the residual is what was lost, and nothing where all 
   const auto third = detail::encode_element<gw::wire_format::bfloat16>(1.0f / 3, 0);
   CHECK(gw::to_float32(third.value) + third.residual == 1.0f / 3);
   CHECK(!third.non_finite);
-  for (const float lost : {70000.0f, infinity, nan}) {
+  for (const float lost : {70000.0f, infinity, not_a_number}) {
     const auto encoded = detail::encode_element<gw::wire_format::float16>(lost, 0);
     CHECK(encoded.non_finite);
     CHECK(encoded.residual == 0.0f);
@@ -48,7 +49,7 @@ TEST_CASE("encode_element: a finite float8 that decodes to infinity counts as lo
 
 TEST_CASE("add_square: finite values only") {
   gw::scatter_summary summary;
-  for (const float value : {3.0f, infinity, -4.0f, nan}) {
+  for (const float value : {3.0f, infinity, -4.0f, not_a_number}) {
     detail::add_square(summary, value);
   }
   CHECK(summary == gw::scatter_summary{25, 2});

@@ -2,8 +2,11 @@
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <type_traits>
 
 #include <doctest/doctest.h>
 

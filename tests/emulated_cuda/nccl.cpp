@@ -410,9 +410,18 @@ const char* ncclGetErrorString(ncclResult_t code) {
 const char* ncclGetLastError(ncclComm_t) { return last_text.c_str(); }
 
 ncclResult_t ncclMemAlloc(void** pointer, std::size_t bytes) {
+  const ncclResult_t allowed = call("ncclMemAlloc", [](machine&, lock_type&) { return ncclSuccess; });
+  if (allowed != ncclSuccess) {
+    return allowed;
+  }
   return cudaMalloc(pointer, bytes) == cudaSuccess ? ncclSuccess : refused(ncclUnhandledCudaError, "cudaMalloc failed");
 }
+
 ncclResult_t ncclMemFree(void* pointer) {
+  const ncclResult_t allowed = call("ncclMemFree", [](machine&, lock_type&) { return ncclSuccess; });
+  if (allowed != ncclSuccess) {
+    return allowed;
+  }
   return cudaFree(pointer) == cudaSuccess ? ncclSuccess : refused(ncclUnhandledCudaError, "cudaFree failed");
 }
 

@@ -139,6 +139,7 @@ class kernel_trial {
     std::generate_n(packed.host(), bytes, [&] { return static_cast<std::byte>(random_()); });
     packed.update();
     for (int repetition = 0; repetition < 2; ++repetition) {  // a table is used again in each step
+      summary.update();
       kernels_.scatter(memory_.stream(), table, packed.device(),
                        summarizes ? reinterpret_cast<scatter_summary*>(summary.device()) : nullptr);
     }
