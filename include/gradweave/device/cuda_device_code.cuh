@@ -81,7 +81,8 @@ __device__ void for_each_word(const device_extents& table, std::size_t tile, Who
   // Once a tile, by all threads alike: a word then searches among the tile's extents only.
   const std::size_t first = extent_at(table.extents, 0, table.count, tile_begin);
   const std::size_t last = extent_at(table.extents, first, table.count, tile_end - 1) + 1;
-  for (std::size_t begin = tile_begin + threadIdx.x * word_bytes; begin < tile_end; begin += tile_threads * word_bytes) {
+  for (std::size_t begin = tile_begin + threadIdx.x * word_bytes; begin < tile_end;
+       begin += tile_threads * word_bytes) {
     std::size_t index = extent_at(table.extents, first, last, begin);
     extent piece = table.extents[index];
     std::byte* const memory = piece.memory + (begin - piece.offset);
