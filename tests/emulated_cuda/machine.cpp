@@ -331,6 +331,9 @@ bool settle() {
     }
     for (const detail::device_state& device : all.devices) {
       settled = is_settled(device.default_stream) && settled;
+      settled = settled && std::none_of(device.kernels.begin(), device.kernels.end(), [&](const auto& kernel) {
+                  return kernel.second->ticket == kernel.first && device.has_room_for(kernel.first, all.version);
+                });
     }
     return settled;
   });

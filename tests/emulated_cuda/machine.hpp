@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -48,7 +49,8 @@ struct stream_state {
   std::deque<operation> queue;
   std::uint64_t enqueued = 0, completed = 0;
   bool held = false, closing = false, ended = false;
-  std::uint64_t seen = 0;  ///< the version at which it last found that it can't get further; 0 while it gets on
+  std::uint64_t seen = 0;    ///< the version at which it last found that it can't get further; 0 while it gets on
+  std::uint64_t ticket = 0;  ///< of the kernel of NCCL's for which it waits until the device has room
   std::chrono::microseconds pause{0};
   std::thread thread;
 
@@ -75,7 +77,15 @@ struct allocation {
 struct device_state {
   std::shared_ptr<stream_state> default_stream;
   cudaError_t broken = cudaSuccess;
-  bool is_occupied = false;  ///< by a kernel of NCCL's
+  bool is_occupied = false;                                        ///< by a kernel of NCCL's
+  std::map<std::uint64_t, std::shared_ptr<stream_state>> kernels;  ///< NCCL's, in the order in which they were launched
+
+  /// Whether a kernel that has the device's turn may start: of those whose streams have got to them, or may yet, the first.
+  bool has_room_for(std::uint64_t ticket, std::uint64_t version) const {
+    return !is_occupied && std::none_of(kernels.begin(), kernels.lower_bound(ticket), [&](const auto& earlier) {
+      return earlier.second->seen != version || earlier.second->ticket == earlier.first;
+    });
+  }
 };
 
 struct armed_fault {
@@ -120,10 +130,16 @@ class machine {
   /// Waits on a stream's thread, so that settle() knows of it.
   template <class Condition>
   void wait_on(stream_state& stream, std::unique_lock<std::mutex>& lock, Condition&& condition) {
-    while (!condition()) {
-      stream.seen = version;
-      quiet.notify_all();
-      changed.wait(lock);
+    if (!condition()) {
+      ++version;  // that it stopped is news to those who let it go first
+      while (!condition()) {
+        if (stream.seen != version) {
+          stream.seen = version;
+          changed.notify_all();
+          quiet.notify_all();
+        }
+        changed.wait(lock);
+      }
     }
     stream.seen = 0;
   }

@@ -167,14 +167,16 @@ thread_local std::vector<communicator> group_joins;
 thread_local ncclResult_t group_error = ncclSuccess;
 
 /// Runs on a stream: all parts at once, as one kernel does.
-void run_kernel(const communicator& by, const std::vector<posted>& parts) {
+void run_kernel(const communicator& by, const std::vector<posted>& parts, std::uint64_t ticket) {
   machine& all = machine::get();
   stream_state& stream = *emulated_cuda::detail::own_stream;
   lock_type lock(all.mutex);
   auto& device = all.devices[static_cast<std::size_t>(by->device)];
   const auto is_over = [&] { return all.is_stopping || by->is_over || device.broken != cudaSuccess; };
   ++by->running;
-  all.wait_on(stream, lock, [&] { return is_over() || !device.is_occupied; });
+  stream.ticket = ticket;
+  all.wait_on(stream, lock, [&] { return is_over() || device.has_room_for(ticket, all.version); });
+  stream.ticket = 0;
   if (!is_over()) {
     device.is_occupied = true;
     for (const posted& part : parts) {
@@ -189,6 +191,7 @@ void run_kernel(const communicator& by, const std::vector<posted>& parts) {
   for (const posted& part : parts) {
     part->is_cancelled = !part->is_done;
   }
+  device.kernels.erase(ticket);
   --by->running;
   --by->kernels;
   all.notify();
@@ -209,7 +212,10 @@ void launch(machine& all, const communicator& by, const std::vector<grouped_call
   for (const auto& other : others) {
     after.push_back({other, other->enqueued});
   }
-  const point kernel = all.enqueue(first, [by, parts] { run_kernel(by, parts); }, std::move(after));
+  auto& kernels = all.devices[static_cast<std::size_t>(by->device)].kernels;
+  const std::uint64_t ticket = kernels.empty() ? 1 : kernels.rbegin()->first + 1;
+  kernels[ticket] = first;
+  const point kernel = all.enqueue(first, [by, parts, ticket] { run_kernel(by, parts, ticket); }, std::move(after));
   for (const auto& other : others) {
     all.enqueue(other, {}, {kernel});
   }

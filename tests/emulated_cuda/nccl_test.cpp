@@ -310,6 +310,37 @@ TEST_CASE("emulated NCCL: ranks that do not agree wait until they are aborted") 
   }
 }
 
+TEST_CASE(
+    "emulated NCCL: two communicators launched in one order on all ranks get through, however streams are shuffled") {
+  const watchdog dog("emulated NCCL: one order");
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const emulated::session session;
+    emulated::shuffle(seed);
+    ncclComm_t communicators[2][2];  // by communicator, by rank
+    cudaStream_t streams[2][2];
+    void* memory[2];
+    CHECK(ncclGroupStart() == ncclSuccess);
+    ncclUniqueId ids[2];
+    for (int c = 0; c < 2; ++c) {
+      CHECK(ncclGetUniqueId(&ids[c]) == ncclSuccess);
+      for (int rank = 0; rank < 2; ++rank) {
+        CHECK(cudaSetDevice(rank) == cudaSuccess);
+        CHECK(cudaMalloc(&memory[rank], 64) == cudaSuccess);
+        CHECK(ncclCommInitRank(&communicators[c][rank], 2, ids[c], rank) == ncclSuccess);
+        CHECK(cudaStreamCreateWithFlags(&streams[c][rank], cudaStreamNonBlocking) == cudaSuccess);
+      }
+    }
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int i = 0; i < 6; ++i) {
+        CHECK(ncclAllReduce(memory[rank], memory[rank], 8, ncclUint8, ncclSum, communicators[i % 2][rank],
+                            streams[i % 2][rank]) == ncclSuccess);
+      }
+    }
+    CHECK(emulated::settle());
+  }
+}
+
 TEST_CASE("emulated NCCL: a rank that is dropped leaves others waiting, told of it or not") {
   const watchdog dog("emulated NCCL: dropped rank");
   for (const emulated::notice notice : {emulated::notice::none, emulated::notice::remote_error}) {
