@@ -72,6 +72,7 @@ FLOORS = [
             "backend/scheduled.hpp",
             "bucketing/*.hpp",
             "compression/*.hpp",
+            "device/*.hpp",
             "launch.hpp",
             "one_of.hpp",
             "overlap/*.hpp",
@@ -133,16 +134,25 @@ FLOORS = [
             "transport/tls.hpp",
         ],
     },
-    # `optional`: the SDK may be missing; what depends on it is skipped then.
+    # `needs` names what a system may lack: the target is skipped there, and no test of the other floors takes it.
     {
         "name": "mpi",
         "floor": 5,
-        "optional": True,
+        "needs": "mpi",
         "sdk": ["@mpi//:mpi"],
         "headers": [
             "backend/mpi.hpp",
             "backend/mpi/*.hpp",
         ],
+    },
+    # Headers of CUDA only: a program links @cuda//:cudart, and a test may link something else.
+    {
+        "name": "cuda",
+        "floor": 5,
+        "needs": "cuda",
+        "compiler": "nvcc",
+        "sdk": ["@cuda//:cudart_headers"],
+        "headers": ["device/*.cuh"],
     },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {

@@ -13,7 +13,11 @@ import sys
 LINES_MAX = 400
 
 # Headers without a test file of their own, and why.
-UNTESTED = {}
+UNTESTED = {
+    "device/basic_cuda_kernels.cuh": "compiled by nvcc: tests/gpu/kernels_test.cu; by g++: tests/gpu/kernels_source_test.cpp",
+    "device/cuda_device_code.cuh": "compiled by nvcc: tests/gpu/kernels_test.cu; by g++: tests/gpu/kernels_source_test.cpp",
+    "device/cuda_kernels.cuh": "compiled by nvcc: tests/gpu/kernels_test.cu",
+}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # What only floor 5 may include.
@@ -118,7 +122,7 @@ class Checker:
         self.report(test, 1, f"must include <gradweave/{header.as_posix()}>")
 
     def run(self):
-        headers = sorted(self.include_root.rglob("*.hpp"))
+        headers = sorted([*self.include_root.rglob("*.hpp"), *self.include_root.rglob("*.cuh")])
         for path in headers:
             self.check_header(path)
             self.check_test(path)

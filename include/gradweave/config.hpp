@@ -30,3 +30,17 @@
 
 /// For a loop that is written once and compiled into functions with different GRADWEAVE_TARGETs.
 #define GRADWEAVE_ALWAYS_INLINE inline __attribute__((always_inline))
+
+/// 1 in the passes in which a CUDA compiler compiles for a device.
+#if defined(__CUDA_ARCH__)
+#define GRADWEAVE_DEVICE_PASS 1
+#else
+#define GRADWEAVE_DEVICE_PASS 0
+#endif
+
+/// For a function that host and device share. Nothing, where the compiler is none for CUDA.
+#if defined(__CUDACC__)
+#define GRADWEAVE_HOST_DEVICE __host__ __device__
+#else
+#define GRADWEAVE_HOST_DEVICE
+#endif

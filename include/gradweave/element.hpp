@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <gradweave/assert.hpp>
+#include <gradweave/config.hpp>
 #include <gradweave/element/bfloat16.hpp>
 #include <gradweave/element/float16.hpp>
 
@@ -168,16 +169,20 @@ struct float_encoding<element_kind::bfloat16> {
   static constexpr integer infinity = 0x7f80, canonical_nan = 0x7fc0;
 };
 
+/// A constant, since what runs on a device may not call numeric_limits.
+template <class Integer>
+inline constexpr Integer all_but_sign = std::numeric_limits<Integer>::max();
+
 }  // namespace detail
 
 /// Whether a floating element is neither infinity nor NaN. Looks at bits: -ffast-math, under which compilers take the
 /// answer of std::isfinite for granted, does not change it.
 template <element T>
   requires(is_floating(element_kind_of<T>))
-constexpr bool is_finite(T value) noexcept {
+GRADWEAVE_HOST_DEVICE constexpr bool is_finite(T value) noexcept {
   using encoding = detail::float_encoding<element_kind_of<T>>;
   using integer = typename encoding::integer;
-  return (std::bit_cast<integer>(value) & std::numeric_limits<integer>::max()) < encoding::infinity;
+  return (__builtin_bit_cast(integer, value) & detail::all_but_sign<integer>) < encoding::infinity;
 }
 
 }  // namespace gradweave

@@ -3,8 +3,9 @@
 /// happens in float. convert.hpp has the conversions over spans.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include <gradweave/config.hpp>
 
 namespace gradweave {
 
@@ -17,11 +18,11 @@ struct bfloat16 {
 
 /// The nearest bfloat16, ties to even; beyond the largest finite value that is infinity. Subnormals are exact. Every
 /// NaN becomes the one quiet NaN 0x7fc0, its sign dropped, so that ranks agree on its bits.
-constexpr bfloat16 to_bfloat16(float value) noexcept {
+GRADWEAVE_HOST_DEVICE constexpr bfloat16 to_bfloat16(float value) noexcept {
   // All on integers: flush-to-zero modes, rounding modes and -ffast-math cannot reach it. Without branches, with a
   // signed comparison, which vector units have and the unsigned one they lack, and narrowed once, so that loops over it
   // become good vector code. A carry from rounding into the exponent is right: it makes the next binade, or infinity.
-  const auto given = std::bit_cast<std::uint32_t>(value);
+  const auto given = __builtin_bit_cast(std::uint32_t, value);
   const bool nan = static_cast<std::int32_t>(given & 0x7fff'ffffu) > 0x7f80'0000;
   const std::uint32_t bits = nan ? 0x7fc0'0000u : given;
   const std::uint32_t odd = (bits >> 16) & 1u;
@@ -29,10 +30,10 @@ constexpr bfloat16 to_bfloat16(float value) noexcept {
 }
 
 /// Exact. Every NaN becomes 0x7fc00000.
-constexpr float to_float32(bfloat16 value) noexcept {
+GRADWEAVE_HOST_DEVICE constexpr float to_float32(bfloat16 value) noexcept {
   const std::uint32_t bits = std::uint32_t{value.bits} << 16;
   const bool nan = static_cast<std::int32_t>(bits & 0x7fff'ffffu) > 0x7f80'0000;
-  return std::bit_cast<float>(nan ? 0x7fc0'0000u : bits);
+  return __builtin_bit_cast(float, nan ? 0x7fc0'0000u : bits);
 }
 
 }  // namespace gradweave

@@ -3,8 +3,9 @@
 /// 2^-24. Arithmetic happens in float. convert.hpp has the conversions over spans.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include <gradweave/config.hpp>
 
 namespace gradweave {
 
@@ -17,9 +18,9 @@ struct float16 {
 
 /// The nearest float16, ties to even. From 65520 on, halfway to what would come after 65504, that is infinity.
 /// Subnormals are exact. Every NaN becomes the one quiet NaN 0x7e00, its sign dropped, so that ranks agree on its bits.
-constexpr float16 to_float16(float value) noexcept {
+GRADWEAVE_HOST_DEVICE constexpr float16 to_float16(float value) noexcept {
   // All on integers: flush-to-zero modes, rounding modes and -ffast-math cannot reach it.
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fff'ffffu;
   if (magnitude > 0x7f80'0000u) {
@@ -44,7 +45,7 @@ constexpr float16 to_float16(float value) noexcept {
 }
 
 /// Exact. Every NaN becomes 0x7fc00000.
-constexpr float to_float32(float16 value) noexcept {
+GRADWEAVE_HOST_DEVICE constexpr float to_float32(float16 value) noexcept {
   // Without branches, so that loops over it become vector code.
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   const std::uint32_t sign = (value.bits & 0x8000u) << 16;
@@ -52,10 +53,10 @@ constexpr float to_float32(float16 value) noexcept {
   // A product of integer and power of two is exact and never subnormal in float, so no mode of the processor changes
   // it, and a compiler that fuses it into an addition that follows changes nothing.
   const auto subnormal =
-      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+      __builtin_bit_cast(std::uint32_t, static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
   const std::uint32_t finite = magnitude < 0x0400u ? subnormal : rebiased;
   const std::uint32_t infinite = magnitude == 0x7c00u ? 0x7f80'0000u : finite;
-  return std::bit_cast<float>(magnitude > 0x7c00u ? 0x7fc0'0000u : sign | infinite);
+  return __builtin_bit_cast(float, magnitude > 0x7c00u ? 0x7fc0'0000u : sign | infinite);
 }
 
 }  // namespace gradweave

@@ -16,6 +16,7 @@
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/device/concept.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/memory_space.hpp>
@@ -217,6 +218,30 @@ struct overlap_archetype : policy_archetype {
   }
 };
 
+/// Kernels that have nothing to do.
+class device_kernels_archetype {
+ public:
+  struct stream {
+    explicit stream(int) {}
+  };
+  struct extent_table {
+    explicit extent_table(int) {}
+    extent_table(extent_table&&) = default;
+    extent_table& operator=(extent_table&&) = default;
+  };
+
+  explicit device_kernels_archetype(int) {}
+  device_kernels_archetype(device_kernels_archetype&&) = default;
+  device_kernels_archetype& operator=(device_kernels_archetype&&) = default;
+
+  extent_table prepare(std::span<const extent>, element_kind) const { return extent_table(0); }
+  void gather(stream, extent_table&, std::byte*) const {}
+  void scatter(stream, extent_table&, const std::byte*, scatter_summary*) const {}
+  void scale(stream, const scale_request&) const {}
+  void encode(stream, const encode_request&) const {}
+  void sum(stream, const sum_request&) const {}
+};
+
 }  // namespace gradweave::testing
 
 template <>
@@ -245,5 +270,6 @@ static_assert(stage_program<program_archetype>);
 static_assert(compression_policy<compression_archetype> && !codec<compression_archetype>);
 static_assert(lane_work<lane_work_archetype>);
 static_assert(lane<lane_archetype<lane_work_archetype>> && overlap_policy<overlap_archetype>);
+static_assert(device_kernels<device_kernels_archetype>);
 
 }  // namespace gradweave::testing
