@@ -46,6 +46,9 @@ FLOORS = [
         "floor": 3,
         "headers": [
             "*/concept.hpp",
+            "*/stream_concept.hpp",
+            "device/device_concept.hpp",
+            "device/records.hpp",
             "statistics.hpp",
             "step_rules.hpp",
         ],
@@ -91,7 +94,12 @@ FLOORS = [
             "transport/spinning.hpp",
             "transport/settlement.hpp",
         ],
-        "except": ["*/concept.hpp"],
+        "except": [
+            "*/concept.hpp",
+            "*/stream_concept.hpp",
+            "device/device_concept.hpp",
+            "device/records.hpp",
+        ],
     },
     # Floor 5 holds what needs an SDK: to choose one of those is to include it. `sdk` is what it depends on besides.
     {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gradweave/backend/concept.hpp>
+#include <gradweave/backend/stream_concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/description.hpp>
@@ -104,6 +105,34 @@ struct host_backend_archetype {
   void start(const collective_request&) {}
   bool poll() { return true; }
   void wait() {}
+};
+
+/// A stream backend of one rank: there is nothing to do. Of the collectives it offers those that a synchronizer needs.
+struct stream_backend_archetype {
+  struct stream {
+    explicit stream(int) {}
+  };
+  static constexpr memory_space space = memory_space::host;
+  static constexpr execution_model execution = execution_model::stream;
+  static constexpr collective_set capabilities = {collective::all_gather, collective::broadcast};
+
+  stream_backend_archetype() = default;
+  stream_backend_archetype(stream_backend_archetype&&) = default;
+  stream_backend_archetype& operator=(stream_backend_archetype&&) = default;
+
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  arena_archetype allocate_arena(std::size_t bytes) { return arena_archetype(bytes); }
+  failure abort(failure cause) { return cause; }
+  std::uint64_t payload_bytes_sent() const { return 0; }
+  void describe(description& sink) const { sink.add("name", "archetype"); }
+
+  void enqueue(const collective_request&, stream) {}
+  void check() {}
+  host_backend_archetype& control() { return control_; }
+
+ private:
+  host_backend_archetype control_;
 };
 
 /// The transport of a job of one rank: there is no peer.
@@ -240,6 +269,8 @@ class device_kernels_archetype {
   void scale(stream, const scale_request&) const {}
   void encode(stream, const encode_request&) const {}
   void sum(stream, const sum_request&) const {}
+  void write_record(stream, const record_request&) const {}
+  void judge_records(stream, const judge_request&) const {}
 };
 
 }  // namespace gradweave::testing
@@ -263,6 +294,7 @@ static_assert(gradient_tensor<tensor_archetype> && !rebindable_tensor<tensor_arc
 static_assert(gradient_tensor<foreign_tensor_archetype> && !tensor_view<foreign_tensor_archetype>);
 static_assert(backend_policy<backend_archetype> && !host_backend<backend_archetype>);
 static_assert(host_backend<host_backend_archetype> && !can_all_reduce<host_backend_archetype>);
+static_assert(stream_backend<stream_backend_archetype> && !can_all_reduce<stream_backend_archetype>);
 static_assert(byte_transport<transport_archetype>);
 static_assert(bucketing_policy<bucketing_archetype>);
 static_assert(codec<codec_archetype> && !compression_policy<codec_archetype>);
