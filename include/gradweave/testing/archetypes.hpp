@@ -18,10 +18,12 @@
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/description.hpp>
 #include <gradweave/device/concept.hpp>
+#include <gradweave/device/device_concept.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/memory_space.hpp>
 #include <gradweave/overlap/concept.hpp>
+#include <gradweave/overlap/stream_concept.hpp>
 #include <gradweave/tensor.hpp>
 #include <gradweave/transport/concept.hpp>
 
@@ -273,6 +275,81 @@ class device_kernels_archetype {
   void judge_records(stream, const judge_request&) const {}
 };
 
+/// A device on which everything is over at once.
+class stream_device_archetype {
+ public:
+  struct stream {
+    explicit stream(int) {}
+    friend bool operator==(stream, stream) { return true; }
+  };
+  struct event {
+    explicit event(int) {}
+    event(event&&) = default;
+    event& operator=(event&&) = default;
+  };
+  struct stream_owner {
+    explicit stream_owner(int) {}
+    stream_owner(stream_owner&&) = default;
+    stream_owner& operator=(stream_owner&&) = default;
+    stream get() const { return stream(0); }
+  };
+  struct kernels_on_stream : device_kernels_archetype {
+    using device_kernels_archetype::device_kernels_archetype;
+    using stream = stream_device_archetype::stream;
+    void gather(stream, extent_table&, std::byte*) const {}
+    void scatter(stream, extent_table&, const std::byte*, scatter_summary*) const {}
+    void scale(stream, const scale_request&) const {}
+    void encode(stream, const encode_request&) const {}
+    void sum(stream, const sum_request&) const {}
+    void write_record(stream, const record_request&) const {}
+    void judge_records(stream, const judge_request&) const {}
+  };
+
+  explicit stream_device_archetype(int) {}
+  stream_device_archetype(stream_device_archetype&&) = default;
+  stream_device_archetype& operator=(stream_device_archetype&&) = default;
+
+  void enter() const {}
+  stream_owner make_stream() const { return stream_owner(0); }
+  event make_event() const { return event(0); }
+  void record(event&, stream) const {}
+  void wait(stream, const event&) const {}
+  bool is_reached(const event&) const { return true; }
+  arena_archetype allocate_pinned(std::size_t bytes) const { return arena_archetype(bytes); }
+  void copy_to_host(stream, std::byte*, const std::byte*, std::size_t) const {}
+  void synchronize(stream) const {}
+  const kernels_on_stream& kernels() const { return kernels_; }
+
+ private:
+  kernels_on_stream kernels_{0};
+};
+
+struct stream_overlap_archetype : overlap_archetype {
+  using overlap_archetype::overlap_archetype;
+  stream_device_archetype make_device() const { return stream_device_archetype(0); }
+  std::chrono::milliseconds deadline() const { return std::chrono::milliseconds(1); }
+};
+
+struct stream_program_archetype {
+  explicit stream_program_archetype(int) {}
+  stream_program_archetype(stream_program_archetype&&) = default;
+  stream_program_archetype& operator=(stream_program_archetype&&) = default;
+
+  std::size_t scratch_bytes() const { return 0; }
+  template <class Context>
+  std::optional<collective_request> enqueue(int, const Context&) {
+    return std::nullopt;
+  }
+};
+
+struct stream_compression_archetype : compression_archetype {
+  using compression_archetype::compression_archetype;
+  template <device_kernels Kernels>
+  stream_program_archetype prepare_stream(const bucket_layout&, program_world, const Kernels&) const {
+    return stream_program_archetype(0);
+  }
+};
+
 }  // namespace gradweave::testing
 
 template <>
@@ -303,5 +380,8 @@ static_assert(compression_policy<compression_archetype> && !codec<compression_ar
 static_assert(lane_work<lane_work_archetype>);
 static_assert(lane<lane_archetype<lane_work_archetype>> && overlap_policy<overlap_archetype>);
 static_assert(device_kernels<device_kernels_archetype>);
+static_assert(stream_device<stream_device_archetype> && stream_overlap_policy<stream_overlap_archetype>);
+static_assert(stream_compression<stream_compression_archetype, device_kernels_archetype>);
+static_assert(!stream_compression<compression_archetype, device_kernels_archetype>);
 
 }  // namespace gradweave::testing
