@@ -107,9 +107,9 @@ reduced_buckets reduce(element_kind kind, std::size_t elements, bool whole, std:
   std::vector<rank_run<decltype(make(bucket_layout{}, program_world{}))>> runs;
   for (std::size_t r = 0; r < ranks; ++r) {
     const rank_bucket& each = result.buckets[r];
-    runs.emplace_back(make(bucket_layout{kind, elements, {&each.member, 1}, each.extents},
-                           program_world{static_cast<int>(r), static_cast<int>(ranks),
-                                         static_cast<std::uint32_t>(ranks)}));
+    runs.emplace_back(
+        make(bucket_layout{kind, elements, {&each.member, 1}, each.extents},
+             program_world{static_cast<int>(r), static_cast<int>(ranks), static_cast<std::uint32_t>(ranks)}));
   }
   for (int stage = 0;; ++stage) {
     std::vector<kept_request> requests;
@@ -160,10 +160,9 @@ TEST_CASE("stream_reduction: yields the bits and the counts that programs on hos
           const auto on_hosts = reduce(kind, elements, whole, ranks, [&](const bucket_layout& of, program_world world) {
             return policy.prepare(of, world);
           });
-          const auto on_streams =
-              reduce(kind, elements, whole, ranks, [&](const bucket_layout& of, program_world world) {
-                return policy.prepare_stream(of, world, kernels);
-              });
+          const auto on_streams = reduce(
+              kind, elements, whole, ranks,
+              [&](const bucket_layout& of, program_world world) { return policy.prepare_stream(of, world, kernels); });
           CAPTURE(static_cast<int>(kind));
           CAPTURE(ranks);
           CAPTURE(elements);

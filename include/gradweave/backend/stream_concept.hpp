@@ -19,9 +19,8 @@ concept backend_has_stream = std::copyable<typename B::stream>;
 /// device. The request is read before it returns, with the lists that it refers to; the memory that its extents point at
 /// is used when the stream gets there. Throws sync_error.
 template <class B>
-concept backend_can_enqueue = requires(B& backend, const collective_request& request, typename B::stream on) {
-  backend.enqueue(request, on);
-};
+concept backend_can_enqueue =
+    requires(B& backend, const collective_request& request, typename B::stream on) { backend.enqueue(request, on); };
 
 /// Atom: `check()` throws sync_error for what has failed since on this rank's device or its connections to others. It is
 /// cheap and never waits.
@@ -29,7 +28,8 @@ template <class B>
 concept backend_can_check = requires(B& backend) { backend.check(); };
 
 /// Atom: `control()`: a host backend over the same ranks, which lives as long as this one. By it goes everything that the
-/// host has to know.
+/// host has to know. Where it has a `check()` too, which throws once another rank has failed or is gone, that is heard of
+/// while the own device is still busy.
 template <class B>
 concept backend_has_control = requires(B& backend) {
   requires std::is_lvalue_reference_v<decltype(backend.control())>;
@@ -56,8 +56,9 @@ consteval bool explain_stream_backend() {
   static_assert(backend_has_stream<B>, "backend: a stream backend needs a type `stream`, a handle that can be copied");
   static_assert(backend_can_enqueue<B>, "backend: a stream backend needs enqueue(const collective_request&, stream)");
   static_assert(backend_can_check<B>, "backend: a stream backend needs check()");
-  static_assert(backend_has_control<B>,
-                "backend: a stream backend needs control(), returning a reference to a host backend over the same ranks");
+  static_assert(
+      backend_has_control<B>,
+      "backend: a stream backend needs control(), returning a reference to a host backend over the same ranks");
   return stream_backend<B>;
 }
 

@@ -222,11 +222,12 @@ concept stream_compression = compression_policy<C> && compression_prepares_strea
 template <class C, class Kernels>
 consteval bool explain_stream_compression() {
   explain_compression<C>();
-  static_assert(compression_prepares_stream<C, Kernels>,
-                "compression: the policy has no stages for a stream, which a stream backend needs; choose none, fp16 or "
-                "bf16, or add prepare_stream(const bucket_layout&, program_world, const Kernels&), const, returning "
-                "scratch_bytes() and enqueue(int, const stream_context<Kernels>&), which returns "
-                "optional<collective_request>");
+  static_assert(
+      compression_prepares_stream<C, Kernels>,
+      "compression: the policy has no stages for a stream, which a stream backend needs; choose none, fp16 or "
+      "bf16, or add prepare_stream(const bucket_layout&, program_world, const Kernels&), const, returning "
+      "scratch_bytes() and enqueue(int, const stream_context<Kernels>&), which returns "
+      "optional<collective_request>");
   return stream_compression<C, Kernels>;
 }
 

@@ -137,10 +137,9 @@ class stream_reduction {
       return;
     }
     decode(on, *format_, wire_.memory, spare);
-    on.kernels.encode(on.stream, {.format = static_cast<wire_format>(kind_),
-                                  .values = spare,
-                                  .elements = elements_,
-                                  .wire = packed_.memory});
+    on.kernels.encode(
+        on.stream,
+        {.format = static_cast<wire_format>(kind_), .values = spare, .elements = elements_, .wire = packed_.memory});
   }
 
   void decode(const stream_context<Kernels>& on, wire_format format, const std::byte* from, float* to) {

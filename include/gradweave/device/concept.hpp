@@ -144,10 +144,9 @@ concept kernels_can_judge = requires(const K& kernels, typename K::stream stream
 /// All pointers are of the kernels' memory, which the host may be unable to touch. No operation waits for the device.
 /// A request that can't be carried out throws contract_violation, a failing device sync_error with its own words.
 template <class K>
-concept device_kernels =
-    std::movable<K> && kernels_have_streams<K> && kernels_prepare_extents<K> && kernels_can_gather<K> &&
-    kernels_can_scatter<K> && kernels_can_scale<K> && kernels_can_encode<K> && kernels_can_sum<K> &&
-    kernels_can_record<K> && kernels_can_judge<K>;
+concept device_kernels = std::movable<K> && kernels_have_streams<K> && kernels_prepare_extents<K> &&
+                         kernels_can_gather<K> && kernels_can_scatter<K> && kernels_can_scale<K> &&
+                         kernels_can_encode<K> && kernels_can_sum<K> && kernels_can_record<K> && kernels_can_judge<K>;
 
 /// Says in one sentence which requirement of `device_kernels` K misses. Compiles for a model of it.
 template <class K>
@@ -163,8 +162,7 @@ consteval bool explain_device_kernels() {
   static_assert(kernels_can_scale<K>, "device_kernels: scale(stream, const scale_request&) must be const");
   static_assert(kernels_can_encode<K>, "device_kernels: encode(stream, const encode_request&) must be const");
   static_assert(kernels_can_sum<K>, "device_kernels: sum(stream, const sum_request&) must be const");
-  static_assert(kernels_can_record<K>,
-                "device_kernels: write_record(stream, const record_request&) must be const");
+  static_assert(kernels_can_record<K>, "device_kernels: write_record(stream, const record_request&) must be const");
   static_assert(kernels_can_judge<K>, "device_kernels: judge_records(stream, const judge_request&) must be const");
   return device_kernels<K>;
 }

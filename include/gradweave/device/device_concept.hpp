@@ -37,13 +37,11 @@ concept device_makes_events = std::movable<typename D::event> && requires(const 
 /// event marks now, also where the event is recorded again later; `is_reached(event)` says without waiting whether that is
 /// over. An event never recorded is reached. From any thread.
 template <class D>
-concept device_can_record = requires(const D& device, typename D::event& event, typename D::stream on) {
-  device.record(event, on);
-};
+concept device_can_record =
+    requires(const D& device, typename D::event& event, typename D::stream on) { device.record(event, on); };
 template <class D>
-concept device_can_wait = requires(const D& device, typename D::stream on, const typename D::event& event) {
-  device.wait(on, event);
-};
+concept device_can_wait =
+    requires(const D& device, typename D::stream on, const typename D::event& event) { device.wait(on, event); };
 template <class D>
 concept device_can_query = requires(const D& device, const typename D::event& event) {
   { device.is_reached(event) } -> std::same_as<bool>;
@@ -58,10 +56,8 @@ concept device_has_pinned_memory = requires(const D& device, std::size_t bytes) 
 
 /// Atom: `copy_to_host(stream, pinned, memory, bytes)` copies when the stream gets there.
 template <class D>
-concept device_can_copy =
-    requires(const D& device, typename D::stream on, std::byte* pinned, const std::byte* memory, std::size_t bytes) {
-      device.copy_to_host(on, pinned, memory, bytes);
-    };
+concept device_can_copy = requires(const D& device, typename D::stream on, std::byte* pinned, const std::byte* memory,
+                                   std::size_t bytes) { device.copy_to_host(on, pinned, memory, bytes); };
 
 /// Atom: `synchronize(stream)` returns once everything on the stream is over: before memory is given back.
 template <class D>

@@ -109,11 +109,15 @@ struct host_backend_archetype {
   void wait() {}
 };
 
+/// A handle, copied and compared.
+struct stream_archetype {
+  explicit stream_archetype(int) {}
+  friend bool operator==(stream_archetype, stream_archetype) { return true; }
+};
+
 /// A stream backend of one rank: there is nothing to do. Of the collectives it offers those that a synchronizer needs.
 struct stream_backend_archetype {
-  struct stream {
-    explicit stream(int) {}
-  };
+  using stream = stream_archetype;
   static constexpr memory_space space = memory_space::host;
   static constexpr execution_model execution = execution_model::stream;
   static constexpr collective_set capabilities = {collective::all_gather, collective::broadcast};
@@ -278,10 +282,7 @@ class device_kernels_archetype {
 /// A device on which everything is over at once.
 class stream_device_archetype {
  public:
-  struct stream {
-    explicit stream(int) {}
-    friend bool operator==(stream, stream) { return true; }
-  };
+  using stream = stream_archetype;
   struct event {
     explicit event(int) {}
     event(event&&) = default;
