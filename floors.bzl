@@ -97,8 +97,10 @@ FLOORS = [
         "except": [
             "*/concept.hpp",
             "*/stream_concept.hpp",
+            "device/cuda.hpp",
             "device/device_concept.hpp",
             "device/records.hpp",
+            "overlap/cuda_stream.hpp",
         ],
     },
     # Floor 5 holds what needs an SDK: to choose one of those is to include it. `sdk` is what it depends on besides.
@@ -138,14 +140,18 @@ FLOORS = [
             "transport/tls.hpp",
         ],
     },
-    # For nvcc. `needs` names what a system may lack: the target is skipped there, and no test of the other floors takes it. Headers of
+    # For nvcc, or for the CUDA runtime. `needs` names what a system may lack: the target is skipped there, and no test of the other floors takes it. Headers of
     # CUDA only: a program links @cuda//:cudart, and a test may link something else.
     {
         "name": "cuda",
         "floor": 5,
         "needs": "cuda",
         "sdk": ["@cuda//:cudart_headers"],
-        "headers": ["device/*.cuh"],
+        "headers": [
+            "device/*.cuh",
+            "device/cuda.hpp",
+            "overlap/cuda_stream.hpp",
+        ],
     },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {
