@@ -47,6 +47,9 @@ FLOORS = [
         "headers": [
             "*/concept.hpp",
             "bucketing/slice.hpp",
+            "*/stream_concept.hpp",
+            "device/device_concept.hpp",
+            "device/records.hpp",
             "statistics.hpp",
             "step_rules.hpp",
         ],
@@ -95,6 +98,11 @@ FLOORS = [
         "except": [
             "*/concept.hpp",
             "bucketing/slice.hpp",
+            "*/stream_concept.hpp",
+            "device/cuda.hpp",
+            "device/device_concept.hpp",
+            "device/records.hpp",
+            "overlap/cuda_stream.hpp",
         ],
     },
     # Floor 5 holds what needs an SDK: to choose one of those is to include it. `sdk` is what it depends on besides.
@@ -145,14 +153,18 @@ FLOORS = [
             "backend/mpi/*.hpp",
         ],
     },
-    # Headers of CUDA only: a program links @cuda//:cudart, and a test may link something else.
+    # For nvcc, or for the CUDA runtime. Headers only: a program links @cuda//:cudart, and a test may link something else.
     {
         "name": "cuda",
         "floor": 5,
         "needs": "cuda",
         "compiler": "nvcc",
         "sdk": ["@cuda//:cudart_headers"],
-        "headers": ["device/*.cuh"],
+        "headers": [
+            "device/*.cuh",
+            "device/cuda.hpp",
+            "overlap/cuda_stream.hpp",
+        ],
     },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {

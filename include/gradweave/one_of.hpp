@@ -12,7 +12,9 @@
 #include <gradweave/compression/coded.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/compression/program_choice.hpp>
+#include <gradweave/compression/stream_reduction.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/device/concept.hpp>
 #include <gradweave/overlap/concept.hpp>
 
 namespace gradweave {
@@ -95,6 +97,9 @@ class one_of<Policies...> {
 template <class... Policies>
   requires((compression_policy<Policies> || codec<Policies>) && ...)
 class one_of<Policies...> {
+  template <class Policy>
+  using lifted = decltype(compression::as_compression(std::declval<Policy>()));
+
  public:
   static constexpr collective_set collectives =
       (decltype(compression::as_compression(std::declval<Policies>()))::collectives | ...);
@@ -110,13 +115,18 @@ class one_of<Policies...> {
   auto prepare(const bucket_layout& layout, program_world world) const {
     return std::visit([&](const auto& policy) { return program(policy.prepare(layout, world)); }, held_);
   }
+  /// Where all alternatives have one.
+  template <device_kernels Kernels>
+    requires(compression_prepares_stream<lifted<Policies>, Kernels> && ...)
+  compression::stream_reduction<Kernels> prepare_stream(const bucket_layout& layout, program_world world,
+                                                        const Kernels& kernels) const {
+    return std::visit([&](const auto& policy) { return policy.prepare_stream(layout, world, kernels); }, held_);
+  }
   void describe(description& sink) const {
     std::visit([&](const auto& policy) { policy.describe(sink); }, held_);
   }
 
  private:
-  template <class Policy>
-  using lifted = decltype(compression::as_compression(std::declval<Policy>()));
   template <class Policy>
   using program_of =
       decltype(std::declval<const lifted<Policy>&>().prepare(std::declval<bucket_layout>(), program_world{}));

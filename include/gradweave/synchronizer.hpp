@@ -33,8 +33,11 @@ namespace gradweave {
 
 /// Keeps gradients in step over ranks. One thread begins and ends steps; within a step any thread may call `ready`.
 /// After a failure it throws the same sync_error at every call: make a new one, with a new backend.
-template <host_backend Backend, bucketing_policy Bucketing, compression_policy Compression, overlap_policy Overlap>
+///
+/// This one is for host backends; synchronizer/stream_synchronizer.hpp has the one for stream backends.
+template <backend_policy Backend, bucketing_policy Bucketing, compression_policy Compression, overlap_policy Overlap>
 class synchronizer {
+  static_assert(host_backend<Backend>, "synchronizer: the backend is neither a host backend nor a stream backend");
   static_assert(can_all_gather<Backend> && can_broadcast<Backend>,
                 "synchronizer: the backend must offer all_gather and broadcast; the step record and the manifest's "
                 "comparison travel by them");

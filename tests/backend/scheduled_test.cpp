@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -163,4 +165,29 @@ TEST_CASE(
     FAIL_CHECK(failure);
   }
   CHECK(report.passed());
+}
+
+TEST_CASE("scheduled: between collectives check() tells of an abort, and of a rank that is gone") {
+  const gradweave::testing::watchdog guard("check");
+  for (const bool says_why : {true, false}) {
+    std::vector<gradweave::backend::loopback> ranks = gradweave::backend::make_loopback(2);
+    CHECK_NOTHROW(ranks[0].check());
+    std::thread other([own = std::move(ranks[1]), says_why]() mutable {
+      if (says_why) {
+        own.abort({gradweave::errc::aborted, 1, -1, -1, {}, "enough"});
+      }
+      auto gone = std::move(own);
+    });
+    std::string told;
+    while (told.empty()) {
+      try {
+        ranks[0].check();
+        std::this_thread::yield();
+      } catch (const gradweave::sync_error& error) {
+        told = ranks[0].abort(error.cause()).detail;
+      }
+    }
+    other.join();
+    CHECK(told == (says_why ? "enough" : "rank 1 is gone"));
+  }
 }

@@ -6,6 +6,8 @@
 // EXPECT: device_kernels: scale\(stream, const scale_request&\) must be const
 // EXPECT: device_kernels: encode\(stream, const encode_request&\) must be const
 // EXPECT: device_kernels: sum\(stream, const sum_request&\) must be const
+// EXPECT: device_kernels: write_record\(stream, const record_request&\) must be const
+// EXPECT: device_kernels: judge_records\(stream, const judge_request&\) must be const
 #include <gradweave/device/concept.hpp>
 
 struct nothing {

@@ -1,7 +1,7 @@
 // EXPECT: backend: rank\(\) and size\(\) must exist and return int
 // EXPECT: backend: payload_bytes_sent\(\) must exist and return std::uint64_t
 // EXPECT: backend: a host backend needs poll\(\), returning bool
-// EXPECT: backend: its execution is stream, and this needs one that the host drives
+// EXPECT: backend: a stream backend needs enqueue\(const collective_request&, stream\)
 #include <utility>
 
 #include <gradweave/gradweave.hpp>

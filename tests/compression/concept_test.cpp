@@ -195,3 +195,16 @@ TEST_CASE("bucket_layout: is empty by default, in a world of one rank") {
   CHECK(layout.memory.empty());
   CHECK(gw::program_world{}.size == 1);
 }
+
+static_assert(gradweave::explain_stream_compression<gradweave::testing::stream_compression_archetype,
+                                                    gradweave::testing::device_kernels_archetype>());
+
+namespace {
+
+struct enqueues_nowhere : gradweave::testing::stream_program_archetype {
+  using stream_program_archetype::stream_program_archetype;
+  std::optional<gradweave::collective_request> enqueue(int) { return {}; }
+};
+static_assert(!gradweave::stream_stages<enqueues_nowhere, gradweave::testing::device_kernels_archetype>);
+
+}  // namespace

@@ -80,6 +80,18 @@ struct sum_takes_something_else : base {
 };
 static_assert(!gw::kernels_can_sum<sum_takes_something_else> && !gw::device_kernels<sum_takes_something_else>);
 
+struct record_goes_nowhere : base {
+  using base::base;
+  void write_record(const gw::record_request&) const {}
+};
+static_assert(!gw::kernels_can_record<record_goes_nowhere> && !gw::device_kernels<record_goes_nowhere>);
+
+struct judge_is_not_const : base {
+  using base::base;
+  void judge_records(stream, const gw::judge_request&) {}
+};
+static_assert(!gw::kernels_can_judge<judge_is_not_const> && !gw::device_kernels<judge_is_not_const>);
+
 static_assert(!gw::has_exponents(gw::wire_format::bfloat16) && gw::has_exponents(gw::wire_format::float8_e5m2));
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include <gradweave/device/concept.hpp>
 #include <gradweave/device/host_kernels.hpp>
+#include <gradweave/device/records.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/element/float8_block.hpp>
 #include <gradweave/extent.hpp>
@@ -81,7 +82,7 @@ class kernel_trial {
         return "sum" + name;
       }
     }
-    return {};
+    return records_alike() ? "" : "write_record and judge_records";
   }
 
  private:
@@ -223,6 +224,31 @@ class kernel_trial {
     twins_.sum({}, request([](auto& buffer) { return buffer.host(); }));
     memory_.synchronize();
     return wire.is_same() && exponents.is_same() && sum.is_same();
+  }
+
+  /// Of several ranks, some of which have ended another step.
+  bool records_alike() {
+    constexpr std::size_t ranks = 5;
+    mirrored records(memory_, ranks * sizeof(step_record), random_);
+    mirrored counter(memory_, sizeof(std::uint64_t), random_);
+    mirrored verdict(memory_, sizeof(step_verdict), random_);
+    const std::size_t judged = 1 + below(ranks), odd = below(8);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const step_record own{.step = 7, .accumulated = r == odd ? 3U : 2U, .has_data = std::uint8_t{below(4) != 0}};
+      const auto at = [&](auto side) { return reinterpret_cast<step_record*>(side(records)) + r; };
+      const auto write = [&](const auto& kernels, auto stream, auto side) {
+        kernels.write_record(stream, {own, reinterpret_cast<std::uint64_t*>(side(counter)), at(side)});
+        kernels.judge_records(stream, {reinterpret_cast<const step_record*>(side(records)), judged,
+                                       reinterpret_cast<step_verdict*>(side(verdict))});
+      };
+      write(kernels_, memory_.stream(), [](auto& buffer) { return buffer.device(); });
+      write(twins_, host_stream{}, [](auto& buffer) { return buffer.host(); });
+      memory_.synchronize();
+      if (!records.is_same() || !counter.is_same() || !verdict.is_same()) {
+        return false;
+      }
+    }
+    return true;
   }
 
   const Kernels& kernels_;

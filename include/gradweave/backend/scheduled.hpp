@@ -138,6 +138,23 @@ class scheduled {
   bool poll() { return executor_->poll(); }
   void wait() { executor_->wait(); }
 
+  /// Between collectives: throws sync_error once any rank has given the job up or is gone, though none may leave yet. Waits
+  /// for nothing.
+  void check() {
+    auto& transport = executor_->transport();
+    static_cast<void>(transport.events());
+    int lost = rank();
+    for (int peer = 0; peer < size(); ++peer) {
+      lost = peer != rank() && transport.peer_closed(peer) ? peer : lost;
+    }
+    if (const failure* const cause = transport.aborted()) {  // it may have said why it goes
+      throw sync_error(*cause);
+    }
+    if (lost != rank()) {
+      throw sync_error({errc::peer_lost, lost, -1, -1, {}, "rank " + std::to_string(lost) + " is gone"});
+    }
+  }
+
   /// Also tells the groups, and the whole job, that this rank is in.
   failure abort(failure cause) {
     failure story = executor_->abort(std::move(cause));

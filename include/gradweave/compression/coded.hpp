@@ -2,15 +2,25 @@
 /// `coded<Codec>`: the compression policy that a codec makes, through the two-phase driver.
 #pragma once
 
+#include <type_traits>
+
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/compression/none.hpp>
 #include <gradweave/compression/program_choice.hpp>
+#include <gradweave/compression/stream_reduction.hpp>
 #include <gradweave/compression/two_phase.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/device/concept.hpp>
 #include <gradweave/element.hpp>
 
 namespace gradweave::compression {
+
+/// A codec whose encoding kernels know: `static constexpr wire_format format`, float16 or bfloat16. Its buckets can travel on
+/// a stream.
+template <class C>
+concept codec_has_format = codec<C> && !requires { requires std::is_member_pointer_v<decltype(&C::format)>; } &&
+                           requires { typename std::integral_constant<wire_format, C::format>; };
 
 /// What: encodes what the codec supports; other element kinds travel as with `none`. Models: compression_policy.
 /// Semantics, wire, numerics, failure: the codec's, through two_phase_program. `synchronize` makes it from a codec by
@@ -31,6 +41,16 @@ struct coded {
       return two_phase_program<Codec>(by, layout, world);
     }
     return none{}.prepare(layout, world);
+  }
+
+  template <device_kernels Kernels>
+    requires codec_has_format<Codec>
+  stream_reduction<Kernels> prepare_stream(const bucket_layout& layout, program_world world,
+                                           const Kernels& kernels) const {
+    if (by.supports(layout.kind)) {
+      return {layout, world, kernels, Codec::format};
+    }
+    return none{}.prepare_stream(layout, world, kernels);
   }
 
   void describe(description& sink) const { by.describe(sink); }

@@ -14,6 +14,7 @@
 
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/device/concept.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/extent.hpp>
 #include <gradweave/manifest.hpp>
@@ -183,6 +184,52 @@ consteval bool explain_compression() {
                 "compression: prepare(const bucket_layout&, program_world) must be const and return a stage_program: "
                 "scratch_bytes(), run(int, span<byte>) returning optional<collective_request>, non_finite()");
   return compression_policy<C>;
+}
+
+// ---- on a stream ----------------------------------------------------------------------------------------------------
+
+/// Where a program on a stream enqueues its work.
+template <device_kernels Kernels>
+struct stream_context {
+  const Kernels& kernels;
+  typename Kernels::stream stream;
+  std::span<std::byte> scratch;         ///< of the device, on a cache line; the same in all stages
+  std::uint64_t* non_finite = nullptr;  ///< of the device: what is encoded and is not finite is added to it
+};
+
+/// Atom (`stream_stages`): `enqueue(stage, context)` enqueues the local work of stage 0, 1, 2, ... and returns the collective
+/// that follows it, or nothing after the last. It waits for nothing and allocates nothing. What the request refers to lives
+/// as long as the program.
+template <class P, class Kernels>
+concept stream_stages = requires(P& program, int stage, const stream_context<Kernels>& on) {
+  { program.enqueue(stage, on) } -> std::same_as<std::optional<collective_request>>;
+};
+
+template <class P, class Kernels>
+concept stream_program = std::movable<P> && program_has_scratch<P> && stream_stages<P, Kernels>;
+
+/// Atom: `prepare_stream(layout, world, kernels)` returns the program of one bucket on a stream. The kernels outlive it.
+template <class C, class Kernels>
+concept compression_prepares_stream =
+    requires(const C& policy, const bucket_layout& layout, program_world world, const Kernels& kernels) {
+      { policy.prepare_stream(layout, world, kernels) } -> stream_program<Kernels>;
+    };
+
+/// A compression policy whose buckets can travel on a stream.
+template <class C, class Kernels>
+concept stream_compression = compression_policy<C> && compression_prepares_stream<C, Kernels>;
+
+/// Says in one sentence which requirement of `stream_compression` C misses. Compiles for one.
+template <class C, class Kernels>
+consteval bool explain_stream_compression() {
+  explain_compression<C>();
+  static_assert(
+      compression_prepares_stream<C, Kernels>,
+      "compression: the policy has no stages for a stream, which a stream backend needs; choose none, fp16 or "
+      "bf16, or add prepare_stream(const bucket_layout&, program_world, const Kernels&), const, returning "
+      "scratch_bytes() and enqueue(int, const stream_context<Kernels>&), which returns "
+      "optional<collective_request>");
+  return stream_compression<C, Kernels>;
 }
 
 }  // namespace gradweave

@@ -8,6 +8,7 @@
 
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/device/concept.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/element/convert.hpp>
 
@@ -23,6 +24,8 @@ template <class Half>
   requires(std::same_as<Half, float16> || std::same_as<Half, bfloat16>)
 struct half_wire {
   static constexpr std::size_t block_elements = 1;
+  static constexpr wire_format format =
+      std::same_as<Half, float16> ? wire_format::float16 : wire_format::bfloat16;  // what kernels make of it
 
   friend bool operator==(const half_wire&, const half_wire&) = default;
 

@@ -2,13 +2,17 @@
 /// No compression: gradients travel in the element kind that they are stored in.
 #pragma once
 
+#include <optional>
+
 #include <gradweave/backend/concept.hpp>
 #include <gradweave/compression/all_reduce.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/compression/half.hpp>
 #include <gradweave/compression/program_choice.hpp>
+#include <gradweave/compression/stream_reduction.hpp>
 #include <gradweave/compression/two_phase.hpp>
 #include <gradweave/description.hpp>
+#include <gradweave/device/concept.hpp>
 #include <gradweave/element.hpp>
 
 namespace gradweave::compression {
@@ -31,6 +35,16 @@ struct none {
       case element_kind::float16: return two_phase_program<fp16>({}, layout, world);
       case element_kind::bfloat16: return two_phase_program<bf16>({}, layout, world);
       default: return all_reduce_program(layout, world);
+    }
+  }
+
+  template <device_kernels Kernels>
+  stream_reduction<Kernels> prepare_stream(const bucket_layout& layout, program_world world,
+                                           const Kernels& kernels) const {
+    switch (layout.kind) {
+      case element_kind::float16: return {layout, world, kernels, wire_format::float16};
+      case element_kind::bfloat16: return {layout, world, kernels, wire_format::bfloat16};
+      default: return {layout, world, kernels, std::nullopt};
     }
   }
 

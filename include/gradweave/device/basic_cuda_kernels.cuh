@@ -166,6 +166,16 @@ class basic_cuda_kernels {
     });
   }
 
+  void write_record(stream on, const record_request& request) const {
+    detail::check(request);
+    launch("write_record", on, 1, detail::write_record_kernel<record_request>, request);
+  }
+
+  void judge_records(stream on, const judge_request& request) const {
+    detail::check(request);
+    launch("judge_records", on, 1, detail::judge_records_kernel<judge_request>, request);
+  }
+
  private:
   /// How many blocks it takes for one pass without strides, at so many elements a thread.
   static std::size_t blocks_for(std::size_t elements, std::size_t elements_a_thread) {

@@ -57,4 +57,14 @@ inline void check(const sum_request& request) {
           "sum: the format has exponents; say where they are");
 }
 
+inline void check(const record_request& request) {
+  require(request.non_finite != nullptr && request.to != nullptr,
+          "write_record: say where the count is and where the record goes");
+}
+
+inline void check(const judge_request& request) {
+  require(request.ranks > 0 && request.records != nullptr && request.verdict != nullptr,
+          "judge_records: say where the records are and where the verdict goes");
+}
+
 }  // namespace gradweave::detail

@@ -10,6 +10,7 @@
 #include <span>
 
 #include <gradweave/config.hpp>
+#include <gradweave/device/records.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/extent.hpp>
 
@@ -72,6 +73,20 @@ struct sum_request {
   float* sum = nullptr;
 };
 
+/// *to = own, with the count at `non_finite`, which becomes 0. The record is part of the request: it is read at once.
+struct record_request {
+  step_record own;
+  std::uint64_t* non_finite = nullptr;
+  step_record* to = nullptr;
+};
+
+/// *verdict = what all ranks' records say together.
+struct judge_request {
+  const step_record* records = nullptr;  ///< by rank
+  std::size_t ranks = 0;
+  step_verdict* verdict = nullptr;
+};
+
 /// Where the packed side of gather and scatter has to begin, so that it is accessed by 16 bytes. Any other address needs
 /// no more than its element's alignment.
 inline constexpr std::size_t packed_alignment = 16;
@@ -116,12 +131,22 @@ template <class K>
 concept kernels_can_sum =
     requires(const K& kernels, typename K::stream stream, const sum_request& request) { kernels.sum(stream, request); };
 
+/// Atoms: `write_record(stream, record_request)` and `judge_records(stream, judge_request)`.
+template <class K>
+concept kernels_can_record = requires(const K& kernels, typename K::stream stream, const record_request& request) {
+  kernels.write_record(stream, request);
+};
+template <class K>
+concept kernels_can_judge = requires(const K& kernels, typename K::stream stream, const judge_request& request) {
+  kernels.judge_records(stream, request);
+};
+
 /// All pointers are of the kernels' memory, which the host may be unable to touch. No operation waits for the device.
 /// A request that can't be carried out throws contract_violation, a failing device sync_error with its own words.
 template <class K>
-concept device_kernels =
-    std::movable<K> && kernels_have_streams<K> && kernels_prepare_extents<K> && kernels_can_gather<K> &&
-    kernels_can_scatter<K> && kernels_can_scale<K> && kernels_can_encode<K> && kernels_can_sum<K>;
+concept device_kernels = std::movable<K> && kernels_have_streams<K> && kernels_prepare_extents<K> &&
+                         kernels_can_gather<K> && kernels_can_scatter<K> && kernels_can_scale<K> &&
+                         kernels_can_encode<K> && kernels_can_sum<K> && kernels_can_record<K> && kernels_can_judge<K>;
 
 /// Says in one sentence which requirement of `device_kernels` K misses. Compiles for a model of it.
 template <class K>
@@ -137,6 +162,8 @@ consteval bool explain_device_kernels() {
   static_assert(kernels_can_scale<K>, "device_kernels: scale(stream, const scale_request&) must be const");
   static_assert(kernels_can_encode<K>, "device_kernels: encode(stream, const encode_request&) must be const");
   static_assert(kernels_can_sum<K>, "device_kernels: sum(stream, const sum_request&) must be const");
+  static_assert(kernels_can_record<K>, "device_kernels: write_record(stream, const record_request&) must be const");
+  static_assert(kernels_can_judge<K>, "device_kernels: judge_records(stream, const judge_request&) must be const");
   return device_kernels<K>;
 }
 

@@ -10,6 +10,7 @@
 
 #include <gradweave/device/arithmetic.hpp>
 #include <gradweave/device/concept.hpp>
+#include <gradweave/device/records.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/element/float8_block.hpp>
 #include <gradweave/extent.hpp>
@@ -338,6 +339,28 @@ __global__ void __launch_bounds__(tile_threads) sum_kernel(sum_request request) 
       sums.at[j] = divided(sums.at[j], request.divisor);
     }
     store_elements(request.sum + i, sums, count);
+  }
+}
+
+// ---- step records ---------------------------------------------------------------------------------------------------
+
+// Templates, so that no translation unit has them unless it launches them.
+
+/// By one thread: a record is 64 bytes.
+template <class Request>
+__global__ void __launch_bounds__(tile_threads) write_record_kernel(Request request) {
+  if (threadIdx.x == 0) {
+    request.own.non_finite = *request.non_finite;
+    *request.non_finite = 0;
+    *request.to = request.own;
+  }
+}
+
+/// By one thread, which reads 64 bytes a rank.
+template <class Request>
+__global__ void __launch_bounds__(tile_threads) judge_records_kernel(Request request) {
+  if (threadIdx.x == 0) {
+    *request.verdict = verdict_on(request.records, request.ranks);
   }
 }
 

@@ -188,6 +188,17 @@ struct host_kernels {
       }
     });
   }
+
+  void write_record(stream, const record_request& request) const {
+    detail::check(request);
+    *request.to = request.own;
+    request.to->non_finite = std::exchange(*request.non_finite, 0);
+  }
+
+  void judge_records(stream, const judge_request& request) const {
+    detail::check(request);
+    *request.verdict = detail::verdict_on(request.records, request.ranks);
+  }
 };
 
 }  // namespace gradweave

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -23,7 +24,11 @@
 
 namespace gradweave::detail {
 
-template <stage_program Program>
+/// What is prepared for a bucket: a stage program of a host, or one of a stream.
+template <class P>
+concept bucket_program = std::movable<P> && program_has_scratch<P>;
+
+template <bucket_program Program>
 struct bucket {
   element_kind kind = element_kind::float32;
   std::size_t elements = 0;
@@ -47,11 +52,15 @@ struct bucket {
   std::uint64_t bytes() const { return elements * element_bytes(kind); }
 };
 
-template <stage_program Program>
+template <bucket_program Program>
 class bucket_set {
  public:
-  /// Takes over a valid plan: boundaries and order change, no gradient moves.
-  template <compression_policy Compression>
+  /// Takes over a valid plan: boundaries and order change, no gradient moves. `compression` is a policy, or what prepares in
+  /// its place.
+  template <class Compression>
+    requires requires(const Compression& by, const bucket_layout& layout, program_world world) {
+      { by.prepare(layout, world) } -> std::convertible_to<Program>;
+    }
   void adopt(bucket_plan plan, const gradient_table& gradients, const Compression& compression, program_world world) {
     plan_ = std::move(plan);
     ++version_;

@@ -12,7 +12,7 @@
 namespace gradweave::detail {
 
 /// Not thread-safe but for `tell`. The backend outlives it.
-template <host_backend Backend>
+template <backend_policy Backend>
 class first_failure {
  public:
   explicit first_failure(Backend& backend) : backend_(backend) {}

@@ -22,14 +22,13 @@
 
 namespace gradweave::detail {
 
-/// The values that rank `root` has of all parameters, and of `buffers`, on every rank. Throws contract_violation where there is no such
-/// rank.
-template <host_backend Backend>
-void broadcast_parameters(Backend& backend, int root, std::span<const manifest_entry> entries,
-                          std::span<const manifest_buffer> buffers = {}) {
-  if (root < 0 || root >= backend.size()) {
+/// Where all parameters and `buffers` lie, which are to come from rank `root`. Throws contract_violation where there is no
+/// such rank.
+inline std::vector<extent> parameter_extents(int root, int size, std::span<const manifest_entry> entries,
+                                             std::span<const manifest_buffer> buffers = {}) {
+  if (root < 0 || root >= size) {
     violate("synchronize: parameters are to come from rank " + std::to_string(root) + "; there are ranks 0 to " +
-            std::to_string(backend.size() - 1));
+            std::to_string(size - 1));
   }
   std::vector<extent> parameters;
   for (const manifest_entry& entry : entries) {
@@ -40,6 +39,15 @@ void broadcast_parameters(Backend& backend, int root, std::span<const manifest_e
   for (const manifest_buffer& buffer : buffers) {
     append_extent(parameters, buffer.value.data(), buffer.value.bytes());
   }
+  return parameters;
+}
+
+/// The values that rank `root` has of all parameters, and of `buffers`, on every rank. Throws contract_violation where there is no such
+/// rank.
+template <host_backend Backend>
+void broadcast_parameters(Backend& backend, int root, std::span<const manifest_entry> entries,
+                          std::span<const manifest_buffer> buffers = {}) {
+  const std::vector<extent> parameters = parameter_extents(root, backend.size(), entries, buffers);
   run_collective(backend, {.operation = collective::broadcast, .root = root, .data = parameters});
 }
 

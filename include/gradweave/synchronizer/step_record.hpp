@@ -1,6 +1,5 @@
 /// @file
-/// The step record: the fixed-size control message that is each step's last collective. It shows every rank that all of
-/// them ended the same step, and what they saw in it.
+/// What the step records of all ranks say together: whether all of them ended the same step, and what they saw in it.
 #pragma once
 
 #include <algorithm>
@@ -12,62 +11,38 @@
 #include <string>
 #include <utility>
 
+#include <gradweave/device/records.hpp>
 #include <gradweave/error.hpp>
 
 namespace gradweave::detail {
-
-struct step_record {
-  std::uint64_t step = 0;
-  std::uint64_t non_finite = 0;
-  std::uint64_t unused_digest = 0;  ///< of the slots that came as zeros
-  std::uint32_t accumulated = 0;    ///< how many steps were accumulated before this one
-  float loss_scale = 1;             ///< what the loss was multiplied by
-  std::uint32_t plan_version = 0;
-  std::uint8_t has_data = 1;
-  std::uint8_t reserved[3] = {};
-  std::uint32_t backward_us = 0;      ///< what the backward pass took
-  std::uint32_t entered_us = 0;       ///< when this record was sent, after the end of the step before
-  std::uint64_t computed_ns = 0;      ///< when the backward pass had ended, after the same moment
-  std::uint64_t ended_before_ns = 0;  ///< that moment, on this rank's clock
-};
-static_assert(sizeof(step_record) == 64, "the record has one size in every version");
 
 /// A time as records hold it: up to 71 minutes.
 inline std::uint32_t to_record_us(std::chrono::nanoseconds time) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(time.count() / 1000, 0, UINT32_MAX));
 }
 
-/// What is wrong with the ranks' records of one step, if anything. Ranks without data take part in the others' steps.
+/// What is wrong with the ranks' records of one step, if anything.
 inline std::optional<failure> record_fault(std::span<const step_record> records) {
-  const auto differ = [&](std::size_t first, std::size_t other, const char* what,
-                          auto number) -> std::optional<failure> {
-    if (first == other || records[first].*number == records[other].*number) {
-      return std::nullopt;
-    }
-    failure cause{
-        errc::collective_mismatch, static_cast<int>(other), static_cast<std::int64_t>(records[0].step), -1, {}, ""};
+  const record_difference found = difference_of(records.data(), records.size());
+  const auto differ = [&](const char* what, auto number) -> std::optional<failure> {
+    failure cause{errc::collective_mismatch,
+                  static_cast<int>(found.other),
+                  static_cast<std::int64_t>(records[0].step),
+                  -1,
+                  {},
+                  ""};
     cause.detail = std::string("ranks ended a step with different ") + what + ": " +
-                   std::to_string(records[first].*number) + " on rank " + std::to_string(first) + ", " +
-                   std::to_string(records[other].*number) + " on rank " + std::to_string(other);
+                   std::to_string(records[found.first].*number) + " on rank " + std::to_string(found.first) + ", " +
+                   std::to_string(records[found.other].*number) + " on rank " + std::to_string(found.other);
     return cause;
   };
-  std::size_t live = records.size();  // the first that has data
-  for (std::size_t r = 0; r < records.size(); ++r) {
-    if (auto fault = differ(0, r, "numbers", &step_record::step)) {
-      return fault;
-    }
-    if (auto fault = differ(0, r, "plan versions", &step_record::plan_version)) {
-      return fault;
-    }
-    if (records[r].has_data != 0) {
-      live = live == records.size() ? r : live;
-      if (auto fault = differ(live, r, "numbers of accumulated steps before it", &step_record::accumulated)) {
-        return fault;
-      }
-      if (auto fault = differ(live, r, "loss scales", &step_record::loss_scale)) {
-        return fault;
-      }
-    }
+  switch (found.field) {
+    case record_field::none: break;
+    case record_field::step: return differ("numbers", &step_record::step);
+    case record_field::plan_version: return differ("plan versions", &step_record::plan_version);
+    case record_field::accumulated:
+      return differ("numbers of accumulated steps before it", &step_record::accumulated);
+    case record_field::loss_scale: return differ("loss scales", &step_record::loss_scale);
   }
   return std::nullopt;
 }

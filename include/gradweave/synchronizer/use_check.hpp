@@ -17,7 +17,7 @@ namespace gradweave::detail {
 
 /// At the end of a backward pass: the first bucket that lacks gradients, and all that are lacking. Under zero_fill only
 /// those count that were used, and not often enough. `counted`: the buckets know which of their gradients are ready.
-template <stage_program Program>
+template <bucket_program Program>
 std::optional<failure> fault_of_uses(const gradient_table& gradients, const bucket_set<Program>& buckets, unused rule,
                                      bool counted) {
   std::optional<failure> cause;

@@ -13,14 +13,17 @@
 #include <vector>
 
 #include <gradweave/backend/concept.hpp>
+#include <gradweave/backend/stream_concept.hpp>
 #include <gradweave/bucketing/concept.hpp>
 #include <gradweave/compression/concept.hpp>
 #include <gradweave/description.hpp>
 #include <gradweave/device/concept.hpp>
+#include <gradweave/device/device_concept.hpp>
 #include <gradweave/element.hpp>
 #include <gradweave/error.hpp>
 #include <gradweave/memory_space.hpp>
 #include <gradweave/overlap/concept.hpp>
+#include <gradweave/overlap/stream_concept.hpp>
 #include <gradweave/tensor.hpp>
 #include <gradweave/transport/concept.hpp>
 
@@ -104,6 +107,38 @@ struct host_backend_archetype {
   void start(const collective_request&) {}
   bool poll() { return true; }
   void wait() {}
+};
+
+/// A handle, copied and compared.
+struct stream_archetype {
+  explicit stream_archetype(int) {}
+  friend bool operator==(stream_archetype, stream_archetype) { return true; }
+};
+
+/// A stream backend of one rank: there is nothing to do. Of the collectives it offers those that a synchronizer needs.
+struct stream_backend_archetype {
+  using stream = stream_archetype;
+  static constexpr memory_space space = memory_space::host;
+  static constexpr execution_model execution = execution_model::stream;
+  static constexpr collective_set capabilities = {collective::all_gather, collective::broadcast};
+
+  stream_backend_archetype() = default;
+  stream_backend_archetype(stream_backend_archetype&&) = default;
+  stream_backend_archetype& operator=(stream_backend_archetype&&) = default;
+
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  arena_archetype allocate_arena(std::size_t bytes) { return arena_archetype(bytes); }
+  failure abort(failure cause) { return cause; }
+  std::uint64_t payload_bytes_sent() const { return 0; }
+  void describe(description& sink) const { sink.add("name", "archetype"); }
+
+  void enqueue(const collective_request&, stream) {}
+  void check() {}
+  host_backend_archetype& control() { return control_; }
+
+ private:
+  host_backend_archetype control_;
 };
 
 /// The transport of a job of one rank: there is no peer.
@@ -240,6 +275,80 @@ class device_kernels_archetype {
   void scale(stream, const scale_request&) const {}
   void encode(stream, const encode_request&) const {}
   void sum(stream, const sum_request&) const {}
+  void write_record(stream, const record_request&) const {}
+  void judge_records(stream, const judge_request&) const {}
+};
+
+/// A device on which everything is over at once.
+class stream_device_archetype {
+ public:
+  using stream = stream_archetype;
+  struct event {
+    explicit event(int) {}
+    event(event&&) = default;
+    event& operator=(event&&) = default;
+  };
+  struct stream_owner {
+    explicit stream_owner(int) {}
+    stream_owner(stream_owner&&) = default;
+    stream_owner& operator=(stream_owner&&) = default;
+    stream get() const { return stream(0); }
+  };
+  struct kernels_on_stream : device_kernels_archetype {
+    using device_kernels_archetype::device_kernels_archetype;
+    using stream = stream_device_archetype::stream;
+    void gather(stream, extent_table&, std::byte*) const {}
+    void scatter(stream, extent_table&, const std::byte*, scatter_summary*) const {}
+    void scale(stream, const scale_request&) const {}
+    void encode(stream, const encode_request&) const {}
+    void sum(stream, const sum_request&) const {}
+    void write_record(stream, const record_request&) const {}
+    void judge_records(stream, const judge_request&) const {}
+  };
+
+  explicit stream_device_archetype(int) {}
+  stream_device_archetype(stream_device_archetype&&) = default;
+  stream_device_archetype& operator=(stream_device_archetype&&) = default;
+
+  void enter() const {}
+  stream_owner make_stream() const { return stream_owner(0); }
+  event make_event() const { return event(0); }
+  void record(event&, stream) const {}
+  void wait(stream, const event&) const {}
+  bool is_reached(const event&) const { return true; }
+  arena_archetype allocate_pinned(std::size_t bytes) const { return arena_archetype(bytes); }
+  void copy_to_host(stream, std::byte*, const std::byte*, std::size_t) const {}
+  void synchronize(stream) const {}
+  const kernels_on_stream& kernels() const { return kernels_; }
+
+ private:
+  kernels_on_stream kernels_{0};
+};
+
+struct stream_overlap_archetype : overlap_archetype {
+  using overlap_archetype::overlap_archetype;
+  stream_device_archetype make_device() const { return stream_device_archetype(0); }
+  std::chrono::milliseconds deadline() const { return std::chrono::milliseconds(1); }
+};
+
+struct stream_program_archetype {
+  explicit stream_program_archetype(int) {}
+  stream_program_archetype(stream_program_archetype&&) = default;
+  stream_program_archetype& operator=(stream_program_archetype&&) = default;
+
+  std::size_t scratch_bytes() const { return 0; }
+  template <class Context>
+  std::optional<collective_request> enqueue(int, const Context&) {
+    return std::nullopt;
+  }
+};
+
+struct stream_compression_archetype : compression_archetype {
+  using compression_archetype::compression_archetype;
+  template <device_kernels Kernels>
+  stream_program_archetype prepare_stream(const bucket_layout&, program_world, const Kernels&) const {
+    return stream_program_archetype(0);
+  }
 };
 
 }  // namespace gradweave::testing
@@ -263,6 +372,7 @@ static_assert(gradient_tensor<tensor_archetype> && !rebindable_tensor<tensor_arc
 static_assert(gradient_tensor<foreign_tensor_archetype> && !tensor_view<foreign_tensor_archetype>);
 static_assert(backend_policy<backend_archetype> && !host_backend<backend_archetype>);
 static_assert(host_backend<host_backend_archetype> && !can_all_reduce<host_backend_archetype>);
+static_assert(stream_backend<stream_backend_archetype> && !can_all_reduce<stream_backend_archetype>);
 static_assert(byte_transport<transport_archetype>);
 static_assert(bucketing_policy<bucketing_archetype>);
 static_assert(codec<codec_archetype> && !compression_policy<codec_archetype>);
@@ -271,5 +381,8 @@ static_assert(compression_policy<compression_archetype> && !codec<compression_ar
 static_assert(lane_work<lane_work_archetype>);
 static_assert(lane<lane_archetype<lane_work_archetype>> && overlap_policy<overlap_archetype>);
 static_assert(device_kernels<device_kernels_archetype>);
+static_assert(stream_device<stream_device_archetype> && stream_overlap_policy<stream_overlap_archetype>);
+static_assert(stream_compression<stream_compression_archetype, device_kernels_archetype>);
+static_assert(!stream_compression<compression_archetype, device_kernels_archetype>);
 
 }  // namespace gradweave::testing
