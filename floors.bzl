@@ -166,6 +166,17 @@ FLOORS = [
             "overlap/cuda_stream.hpp",
         ],
     },
+    # Headers of CUDA and NCCL only: a program links @cuda//:nccl and @cuda//:cudart, and a test may link something else.
+    {
+        "name": "nccl",
+        "floor": 5,
+        "needs": "nccl",
+        "sdk": ["@cuda//:nccl_headers"],
+        "headers": [
+            "backend/nccl.hpp",
+            "backend/nccl/*.hpp",
+        ],
+    },
     # Knows the concepts and none of their models: the umbrella header names the defaults.
     {
         "name": "synchronizer",

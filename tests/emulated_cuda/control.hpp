@@ -83,10 +83,16 @@ void break_device(int device, cudaError_t code);
 /// never gets to its stream. 0, the default: it starts at once.
 void set_progress_polls(int polls);
 
+/// What ncclGetVersion says, as where a program runs with another library than it was compiled for.
+void set_nccl_version(int code);
+
 /// Whether others see ncclRemoteError where a rank is dropped, or nothing at all.
 enum class notice : std::uint8_t { none, remote_error };
 
 /// As if the rank's process had ended: nothing of it reaches another rank any more, and its own streams get on.
 void drop(ncclComm_t communicator, notice others);
+
+/// The same of all communicators on a device.
+void drop_device(int device, notice others);
 
 }  // namespace emulated_cuda

@@ -57,6 +57,7 @@ void machine::end() {
   }
   seed = 0;
   progress_polls = 0;
+  nccl_version = NCCL_VERSION_CODE;
   opens_memory = false;
 }
 

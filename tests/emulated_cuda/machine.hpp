@@ -156,6 +156,7 @@ class machine {
   std::vector<armed_fault> faults;
   std::uint64_t seed = 0;
   int progress_polls = 0;
+  int nccl_version = NCCL_VERSION_CODE;
   bool opens_memory = false;
 
  private:

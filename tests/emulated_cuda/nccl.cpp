@@ -378,6 +378,12 @@ void count_communicators(live_counts& counts) {
 
 }  // namespace detail
 
+void set_nccl_version(int code) {
+  machine& all = machine::get();
+  const lock_type lock(all.mutex);
+  all.nccl_version = code;
+}
+
 void drop(ncclComm_t handle, notice others) {
   machine& all = machine::get();
   lock_type lock(all.mutex);
@@ -390,12 +396,30 @@ void drop(ncclComm_t handle, notice others) {
   end_kernels(all, lock, it);
 }
 
+void drop_device(int device, notice others) {
+  std::vector<ncclComm_t> found;
+  {
+    machine& all = machine::get();
+    const lock_type lock(all.mutex);
+    for (const auto& [handle, each] : communicators::get().open) {
+      if (each->device == device) {
+        found.push_back(handle);
+      }
+    }
+  }
+  for (const ncclComm_t each : found) {
+    drop(each, others);
+  }
+}
+
 }  // namespace emulated_cuda
 
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  machine& all = machine::get();
+  const lock_type lock(all.mutex);
+  *version = all.nccl_version;
   return ncclSuccess;
 }
 

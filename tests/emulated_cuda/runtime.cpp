@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -264,6 +265,36 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     }
     // Two multiprocessors, so that a grid has to stride; a capability that all kernels are compiled for.
     *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return call("cudaGetDeviceProperties", [&](machine& all, lock_type&) {
+    if (device < 0 || device >= static_cast<int>(all.devices.size())) {
+      return cudaErrorInvalidDevice;
+    }
+    *properties = {};
+    std::strcpy(properties->name, "emulated device");
+    properties->uuid.bytes[0] = static_cast<char>(device + 1);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  return call("cudaDeviceGetPCIBusId", [&](machine& all, lock_type&) {
+    if (device < 0 || device >= static_cast<int>(all.devices.size())) {
+      return cudaErrorInvalidDevice;
+    }
+    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device) + 1);
+    return cudaSuccess;
+  });
+}
+
+/// Each pair of devices, 0 and 1, 2 and 3, is linked.
+cudaError_t cudaDeviceCanAccessPeer(int* reaches, int device, int peer) {
+  return call("cudaDeviceCanAccessPeer", [&](machine&, lock_type&) {
+    *reaches = device / 2 == peer / 2 && device != peer ? 1 : 0;
     return cudaSuccess;
   });
 }

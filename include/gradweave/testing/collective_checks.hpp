@@ -35,6 +35,13 @@ struct backend_driver {
   std::function<void(const collective_request&)> run;
   std::function<std::uint64_t()> payload_bytes_sent;
   conformance_recorder& recorder;
+  /// Whether it reduces such elements; none: all.
+  std::function<bool(element_kind, const reduction&)> reduces = {};
+  double roundings = 1;  ///< of an average
+
+  bool offers_reduction(collective operation, element_kind kind, const reduction& reduce) const {
+    return offers.contains(operation) && (!reduces || reduces(kind, reduce));
+  }
 };
 
 inline constexpr std::array all_kinds = {element_kind::float32,  element_kind::float64, element_kind::float16,
@@ -87,11 +94,11 @@ struct collective_case {
   }
 };
 
-/// Compares elements [begin, end) with `expected(index)`, exactly, or for `rounded` results within one rounding.
+/// Compares elements [begin, end) with `expected(index)`, exactly, or for `rounded` results within the driver's roundings.
 template <class Expected>
 void compare(const backend_driver& driver, const std::string& what, const scattered_buffer& data, std::size_t begin,
              std::size_t end, bool rounded, Expected&& expected) {
-  const double relative = rounded ? rounding_of(data.kind()).relative : 0;
+  const double relative = rounded ? driver.roundings * rounding_of(data.kind()).relative : 0;
   bool right = true;
   for (std::size_t i = begin; i < end; ++i) {
     const double wanted = expected(i);
@@ -207,10 +214,10 @@ inline void check_gather(const backend_driver& driver, const collective_case& gi
 /// Every collective that is offered, for one case.
 inline void check_case(const backend_driver& driver, const collective_case& given, std::size_t elements) {
   const reduction sum{reduction_operation::sum, 1};
-  if (driver.offers.contains(collective::all_reduce)) {
+  if (driver.offers_reduction(collective::all_reduce, given.kind, sum)) {
     check_all_reduce(driver, given, elements, sum);
   }
-  if (driver.offers.contains(collective::reduce_scatter)) {
+  if (driver.offers_reduction(collective::reduce_scatter, given.kind, sum)) {
     check_reduce_scatter(driver, given, sum);
   }
   if (driver.offers.contains(collective::all_gather)) {
@@ -237,11 +244,12 @@ inline void check_collectives(const backend_driver& driver) {
     }
     for (const reduction_operation operation :
          {reduction_operation::sum, reduction_operation::min, reduction_operation::max}) {
-      if (driver.offers.contains(collective::all_reduce)) {
-        check_all_reduce(driver, {kind, 3}, 777, {operation, divisor});
+      const reduction average{operation, divisor};
+      if (driver.offers_reduction(collective::all_reduce, kind, average)) {
+        check_all_reduce(driver, {kind, 3}, 777, average);
       }
-      if (driver.offers.contains(collective::reduce_scatter)) {
-        check_reduce_scatter(driver, {kind, 2, 3}, {operation, divisor});
+      if (driver.offers_reduction(collective::reduce_scatter, kind, average)) {
+        check_reduce_scatter(driver, {kind, 2, 3}, average);
       }
     }
   }
@@ -261,7 +269,7 @@ inline void check_back_to_back(const backend_driver& driver, std::uint64_t seed)
     const collective_case given{all_kinds[i % all_kinds.size()], 1 + i % 3, i, 1};
     switch (i % 3) {
       case 0:
-        if (driver.offers.contains(collective::all_reduce)) {
+        if (driver.offers_reduction(collective::all_reduce, given.kind, {})) {
           check_all_reduce(driver, given, i, {});
         }
         break;
