@@ -50,17 +50,14 @@ struct lone_backend : testing::stream_backend_archetype {
 struct device_vector {
   float* memory = nullptr;
   std::size_t elements = 0;
+
+  float* gradweave_data() { return memory; }
+  std::array<std::size_t, 1> gradweave_shape() const { return {elements}; }
+  memory_space gradweave_space() const { return memory_space::cuda; }
+  void gradweave_rebind(void* to) { memory = static_cast<float*>(to); }
 };
 
 }  // namespace
-
-template <>
-struct gradweave::tensor_traits<device_vector> {
-  static float* data(device_vector& vector) { return vector.memory; }
-  static std::array<std::size_t, 1> shape(const device_vector& vector) { return {vector.elements}; }
-  static memory_space space(const device_vector&) { return memory_space::cuda; }
-  static void rebind(device_vector& vector, void* memory) { vector.memory = static_cast<float*>(memory); }
-};
 
 TEST_CASE("cuda_stream: a step waits for what the trainer's stream computes, and the verdict is on the device") {
   const testing::watchdog guard("cuda_stream");
