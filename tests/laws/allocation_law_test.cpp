@@ -24,6 +24,7 @@
 #include "tests/support/environment.hpp"
 #include "tests/support/networks.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/stream_trial.hpp"
 #include "tests/support/trial.hpp"
 
 using namespace gradweave;
@@ -50,7 +51,8 @@ void count_bytes(std::ptrdiff_t more) noexcept {
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (counting.load(std::memory_order_relaxed)) {
+  // A simulated device's own do not count.
+  if (counting.load(std::memory_order_relaxed) && simulation_scope::depth == 0) {
     allocations.fetch_add(1, std::memory_order_relaxed);
   }
   void* memory = alignment == 0 ? std::malloc(bytes == 0 ? 1 : bytes)
@@ -286,4 +288,43 @@ TEST_CASE("law 4: neither are records, once there is room for them") {
   const law_case some = networks_and_policies().front();
   CHECK(allocations_after_two_steps(some.over, some.choice, 2, {}) == 0);
   CHECK(folder.has("at.1.json"));
+}
+
+TEST_CASE("law 4: neither is anything on streams, nor in the watch over them") {
+  const testing::watchdog guard("law 4 on streams");
+  constexpr int size = 3;
+  for (const auto& choice : {stream_choice{}, stream_choice{.compression = compression::bf16{}}}) {
+    simulated_machine machine;
+    std::barrier all(size);
+    run_streams(machine, size, [&](stream_rank own) {
+      const int rank = own.backend.rank();
+      stream_trainer trainer(machine, rank, 9);
+      auto sync = synchronize_streams(trainer, std::move(own), choice);
+      const auto run = [&](std::uint64_t step) {
+        sync.step(trainer.main(), [&](auto& open) {
+          for (std::uint32_t which = 0; which < trainer.slots(); ++which) {
+            open.ready({which}, trainer.compute(which, step));
+          }
+        });
+        trainer.order_streams();
+      };
+      run(0);
+      run(1);
+      sync.synchronize();
+      all.arrive_and_wait();
+      if (rank == 0) {
+        allocations = 0;
+        counting = true;
+      }
+      all.arrive_and_wait();
+      for (std::uint64_t step = 2; step < 7; ++step) {
+        run(step);
+      }
+      sync.synchronize();
+      all.arrive_and_wait();
+      counting = false;
+      trainer.wait();
+    });
+    CHECK(allocations == 0);
+  }
 }

@@ -214,6 +214,10 @@ stream_story run_faulty(stream_rank own, stream_fault what, bool is_culprit) {
   stream_story told;
   try {
     auto sync = synchronize_streams(trainer, std::move(own));
+    const struct idle_before_the_arena_goes {
+      stream_trainer& trainer;
+      ~idle_before_the_arena_goes() { trainer.wait(); }
+    } guard{trainer};
     for (; told.step < fault_steps; ++told.step) {
       if (!is_culprit || told.step != fault_step || what == stream_fault::device_fails) {
         run_stream_step(sync, trainer, told.step, told.step);
@@ -221,7 +225,6 @@ stream_story run_faulty(stream_rank own, stream_fault what, bool is_culprit) {
       }
       if (what == stream_fault::leaves) {
         sync.synchronize();
-        trainer.wait();
         told.other = "left";
         return told;
       }
@@ -242,7 +245,6 @@ stream_story run_faulty(stream_rank own, stream_fault what, bool is_culprit) {
   } catch (const std::exception& error) {
     told.other = error.what();
   }
-  trainer.wait();
   return told;
 }
 

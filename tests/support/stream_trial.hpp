@@ -102,6 +102,11 @@ class stream_trainer {
         });
       }
     });
+    order_streams();
+  }
+
+  /// The other streams wait for the main one, which has waited for the step's end.
+  void order_streams() {
     for (std::size_t i = 1; i < streams; ++i) {
       wait_for_main(computes_[i]);
     }

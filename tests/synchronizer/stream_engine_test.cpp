@@ -1,8 +1,10 @@
 #include <gradweave/synchronizer/stream_engine.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 

@@ -168,12 +168,12 @@ class basic_cuda_kernels {
 
   void write_record(stream on, const record_request& request) const {
     detail::check(request);
-    launch("write_record", on, 1, detail::write_record_kernel, request);
+    launch("write_record", on, 1, detail::write_record_kernel<record_request>, request);
   }
 
   void judge_records(stream on, const judge_request& request) const {
     detail::check(request);
-    launch("judge_records", on, 1, detail::judge_records_kernel, request);
+    launch("judge_records", on, 1, detail::judge_records_kernel<judge_request>, request);
   }
 
  private:

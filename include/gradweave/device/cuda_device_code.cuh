@@ -344,8 +344,11 @@ __global__ void __launch_bounds__(tile_threads) sum_kernel(sum_request request) 
 
 // ---- step records ---------------------------------------------------------------------------------------------------
 
+// Templates, so that no translation unit has them unless it launches them.
+
 /// By one thread: a record is 64 bytes.
-inline __global__ void __launch_bounds__(tile_threads) write_record_kernel(record_request request) {
+template <class Request>
+__global__ void __launch_bounds__(tile_threads) write_record_kernel(Request request) {
   if (threadIdx.x == 0) {
     request.own.non_finite = *request.non_finite;
     *request.non_finite = 0;
@@ -354,7 +357,8 @@ inline __global__ void __launch_bounds__(tile_threads) write_record_kernel(recor
 }
 
 /// By one thread, which reads 64 bytes a rank.
-inline __global__ void __launch_bounds__(tile_threads) judge_records_kernel(judge_request request) {
+template <class Request>
+__global__ void __launch_bounds__(tile_threads) judge_records_kernel(Request request) {
   if (threadIdx.x == 0) {
     *request.verdict = verdict_on(request.records, request.ranks);
   }

@@ -40,8 +40,7 @@ inline std::optional<failure> record_fault(std::span<const step_record> records)
     case record_field::none: break;
     case record_field::step: return differ("numbers", &step_record::step);
     case record_field::plan_version: return differ("plan versions", &step_record::plan_version);
-    case record_field::accumulated:
-      return differ("numbers of accumulated steps before it", &step_record::accumulated);
+    case record_field::accumulated: return differ("numbers of accumulated steps before it", &step_record::accumulated);
     case record_field::loss_scale: return differ("loss scales", &step_record::loss_scale);
   }
   return std::nullopt;
