@@ -7,6 +7,7 @@ load("//:copts.bzl", "GRADWEAVE_COPTS")
 _ALONE = [
     "element_test.cpp",
     "laws/allocation_law_test.cpp",
+    "overlap/cuda_stream_test.cpp",
     "reduction_test.cpp",
     "tensor_test.cpp",
     "testing/tensor_conformance_test.cpp",
