@@ -64,7 +64,7 @@ GRADWEAVE_HOST_DEVICE constexpr record_difference difference_of(const step_recor
       if (records[r].accumulated != records[live].accumulated) {
         return {record_field::accumulated, live, r};
       }
-      if (records[r].loss_scale != records[live].loss_scale) {
+      if (r != live && records[r].loss_scale != records[live].loss_scale) {  // NaN differs from itself
         return {record_field::loss_scale, live, r};
       }
     }
