@@ -65,7 +65,8 @@ TEST_CASE("nccl collectives: what two ranks exchange lies in one place") {
 }
 
 TEST_CASE("nccl collectives: all ranks together send what rings send") {
-  const gw::extent whole{nullptr, 24, 0};
+  std::array<std::byte, 24> memory{};
+  const gw::extent whole{memory.data(), memory.size(), 0};
   const std::vector<std::size_t> pieces = {0, 1, 3, 6};
   const auto sent_by_all = [&](collective operation) {
     std::uint64_t sum = 0;
