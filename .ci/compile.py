@@ -45,10 +45,11 @@ def execute_all(commands):
 
 
 def public_headers():
-    """But for those that need MPI, which is no part of a system's headers."""
+    """But for those that need MPI, CUDA or NCCL, which are no part of a system's headers."""
     include = ROOT / "include"
     names = sorted(path.relative_to(include).as_posix() for path in include.rglob("*.hpp"))
-    return [name for name in names if not name.startswith("gradweave/backend/mpi")]
+    needs_sdk = ("gradweave/backend/mpi", "gradweave/backend/nccl", "gradweave/device/cuda.", "gradweave/overlap/cuda_")
+    return [name for name in names if not name.startswith(needs_sdk)]
 
 
 def write_includes(path, headers):
