@@ -9,7 +9,7 @@ leaks="$PWD/$3"
 mpirun="$(command -v mpirun.openmpi || command -v mpirun)" || { echo 'FAILED: there is no mpirun'; exit 1; }
 
 # Open MPI puts Unix sockets there, whose paths must be short.
-scratch="$(mktemp -d /tmp/gradweave-mpi.XXXXXX)"
+scratch="$(mktemp -d --tmpdir=/tmp)"
 trap 'rm -rf "$scratch"' EXIT
 out="$scratch/out"
 failed=0
