@@ -58,9 +58,10 @@ consteval bool explain_any_backend() {
 /// is not given is a default: bucketing::ready_order, compression::none, overlap::progress_thread, and the rules of
 /// step_rules.hpp as they are there: unused::strict, averaging::mean, division::after, use_counts::declared. Environment variables
 /// that a policy listens to replace its options. Throws sync_error on every rank where ranks disagree, and
-/// contract_violation on a malformed variable; the other ranks are told.
-template <host_backend Backend, class... Policies>
-  requires((detail::any_policy<Policies> && ...))
+/// contract_violation on a malformed variable; the other ranks are told. Over a stream backend the overlap policy makes the
+/// device, so there is no default for it: overlap::cuda_stream is one.
+template <class Backend, class... Policies>
+  requires((host_backend<Backend> || stream_backend<Backend>) && (detail::any_policy<Policies> && ...))
 [[nodiscard]] auto synchronize(manifest gradients, Backend backend, Policies... policies) {
   static_assert(detail::count_policies<detail::is_bucketing, Policies...> <= 1, "synchronize: two bucketing policies");
   static_assert(detail::count_policies<detail::is_compression, Policies...> <= 1,
@@ -70,46 +71,30 @@ template <host_backend Backend, class... Policies>
   auto compression =
       compression::as_compression(detail::pick_policy<detail::is_compression>(compression::none{}, policies...));
   auto overlap = detail::pick_policy<detail::is_overlap>(overlap::progress_thread{}, policies...);
+  if constexpr (stream_backend<Backend>) {
+    static_assert(explain_stream_overlap<decltype(overlap)>());
+  }
   diagnostics_options diagnostics;
   try {
     bucketing = detail::honour_environment(std::move(bucketing));
     compression = detail::honour_environment(std::move(compression));
     overlap = detail::honour_environment(std::move(overlap));
-    diagnostics = diagnostics_options_from(environment_variable);
+    if constexpr (host_backend<Backend>) {
+      diagnostics = diagnostics_options_from(environment_variable);
+    }
   } catch (const std::exception& fault) {
     backend.abort({errc::aborted, backend.rank(), -1, -1, {}, fault.what()});
     throw;
   }
-  return synchronizer<Backend, decltype(bucketing), decltype(compression), decltype(overlap)>(
-      std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap),
-      detail::pick_rules(policies...), diagnostics);
-}
-
-/// The same over a stream backend. The overlap policy makes the device, so there is no default for it: overlap::cuda_stream is
-/// one.
-template <stream_backend Backend, class... Policies>
-  requires((detail::any_policy<Policies> && ...))
-[[nodiscard]] auto synchronize(manifest gradients, Backend backend, Policies... policies) {
-  static_assert(detail::count_policies<detail::is_bucketing, Policies...> <= 1, "synchronize: two bucketing policies");
-  static_assert(detail::count_policies<detail::is_compression, Policies...> <= 1,
-                "synchronize: two compression policies; to choose at run time use one_of");
-  static_assert(detail::count_policies<detail::is_overlap, Policies...> <= 1, "synchronize: two overlap policies");
-  auto bucketing = detail::pick_policy<detail::is_bucketing>(bucketing::ready_order{}, policies...);
-  auto compression =
-      compression::as_compression(detail::pick_policy<detail::is_compression>(compression::none{}, policies...));
-  auto overlap = detail::pick_policy<detail::is_overlap>(overlap::progress_thread{}, policies...);
-  static_assert(explain_stream_overlap<decltype(overlap)>());
-  try {
-    bucketing = detail::honour_environment(std::move(bucketing));
-    compression = detail::honour_environment(std::move(compression));
-    overlap = detail::honour_environment(std::move(overlap));
-  } catch (const std::exception& fault) {
-    backend.abort({errc::aborted, backend.rank(), -1, -1, {}, fault.what()});
-    throw;
+  using made = synchronizer<Backend, decltype(bucketing), decltype(compression), decltype(overlap)>;
+  const step_rules rules = detail::pick_rules(policies...);
+  if constexpr (host_backend<Backend>) {
+    return made(std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression),
+                std::move(overlap), rules, diagnostics);
+  } else {
+    return made(std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression),
+                std::move(overlap), rules);
   }
-  return synchronizer<Backend, decltype(bucketing), decltype(compression), decltype(overlap)>(
-      std::move(gradients), std::move(backend), std::move(bucketing), std::move(compression), std::move(overlap),
-      detail::pick_rules(policies...));
 }
 
 /// Never compiles: says what the backend, or an argument after it, misses.
